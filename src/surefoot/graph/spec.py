@@ -1,0 +1,85 @@
+"""What a decoder model is, as numbers, and the forms its weights take on the way to the graph.
+
+Owns no file format and no ONNX: loaders produce a `ModelSpec` and a `WeightSource`, the graph
+builder consumes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK = 32
+"""Inputs that share one scale: the block length of GGUF's Q8_0, Q4_0 and Q4_1, and of
+MatMulNBits as we build it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """Shape and constants of a Llama-like decoder.
+
+    `rope_interleaved`: pairs (2i, 2i+1) rotate together (GGUF's Llama order); otherwise (i, i +
+    head_dim/2). `context_length` in tokens. `architecture` as GGUF names it ("llama").
+    """
+
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    context_length: int
+    rms_eps: float
+    rope_theta: float
+    rope_interleaved: bool
+    tied_embedding: bool
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of keys and values, float32, that one token position takes over all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * 4
+
+
+@dataclass(frozen=True, slots=True)
+class DenseWeight:
+    """A float32 array as it is: norms, matrices without a quantized form (`[out, in]`)."""
+
+    values: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedWeight:
+    """`w[n, k] = scales[n, k // 32] * (q[n, k] - 2**(bits - 1)) + offsets[n, k // 32]`, exactly.
+
+    `packed` uint8 `[out, in / 32, 32 * bits / 8]` in MatMulNBits order (4 bits: element 2j in the
+    low half of byte j, 2j + 1 in the high half); `scales`, `offsets` float32 `[out, in / 32]`;
+    `offsets` None means all zero.
+    """
+
+    bits: int
+    packed: NDArray[np.uint8]
+    scales: NDArray[np.float32]
+    offsets: NDArray[np.float32] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.packed.shape[0], self.packed.shape[1] * BLOCK
+
+
+Weight = DenseWeight | QuantizedWeight
+
+
+class WeightSource(Protocol):
+    """Tensors of one model by GGUF's names (`token_embd.weight`, `blk.0.attn_q.weight`, ...)."""
+
+    def names(self) -> Iterable[str]: ...
+
+    def load(self, name: str) -> Weight:
+        """Raises `ModelError` if the tensor is missing, truncated or of a type not supported."""
+        ...
