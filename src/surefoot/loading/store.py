@@ -1,0 +1,132 @@
+"""The model store: the folder where fetched models are kept.
+
+Owns the layout below its root and nothing of what is in a model file:
+
+    models/default/FILE          the default model
+    models/OWNER/NAME/FILE       a file of a Hugging Face repository
+    models/.incoming/            downloads under way, and their locks
+    graphs/                      packed graphs, written by the engine
+
+A file in its place is whole: it was fetched below `.incoming` on the same file system and moved
+in with one rename.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from surefoot.errors import ModelError, NotFoundError
+
+DEFAULT_NAME = "default"
+MODEL_SUFFIX = ".gguf"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """`ref` is what `-m` takes: "default" or "owner/name:file"; `size` in bytes."""
+
+    ref: str
+    path: Path
+    size: int
+
+
+class ModelStore:
+    """Models kept below `root`; nothing is written before something is fetched."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def models(self) -> Path:
+        return self.root / "models"
+
+    @property
+    def graphs(self) -> Path:
+        return self.root / "graphs"
+
+    def path_of(self, name: str, file: str) -> Path:
+        """Where `file` of `name` lives, whether it is there or not.
+
+        Raises `ModelError` for a name that would leave the store.
+        """
+        parts = [*name.split("/"), *file.split("/")]
+        if any(part in ("", ".", "..") or "\\" in part or part[0] == "." for part in parts):
+            raise ModelError(f"{name}:{file} is not a model name")
+        return self.models.joinpath(*parts)
+
+    def entries(self) -> list[StoredModel]:
+        """Every stored model, by ref."""
+        found = [
+            StoredModel(self._ref(path), path, path.stat().st_size)
+            for path in self.models.rglob(f"*{MODEL_SUFFIX}")
+            if not any(part.startswith(".") for part in path.relative_to(self.models).parts)
+        ]
+        return sorted(found, key=lambda entry: entry.ref)
+
+    def _ref(self, path: Path) -> str:
+        parts = path.relative_to(self.models).parts
+        if parts[0] == DEFAULT_NAME:
+            return DEFAULT_NAME
+        return "/".join(parts[:2]) + ":" + "/".join(parts[2:])
+
+    def find(self, ref: str) -> StoredModel | None:
+        """The stored model of that ref; "owner/name" alone serves where it has one file.
+
+        Raises `ModelError` when "owner/name" has several.
+        """
+        entries = self.entries()
+        for entry in entries:
+            if entry.ref == ref:
+                return entry
+        of_name = [entry for entry in entries if entry.ref.split(":")[0] == ref]
+        if len(of_name) > 1:
+            choices = ", ".join(entry.ref for entry in of_name)
+            raise ModelError(f"{ref} has several stored files; name one of {choices}")
+        return of_name[0] if of_name else None
+
+    def remove(self, ref: str) -> StoredModel:
+        """Delete a stored model and the folders it leaves empty. Raises `NotFoundError`."""
+        entry = self.find(ref)
+        if entry is None:
+            raise NotFoundError(f"{ref} is not in the store (`surefoot list` shows what is)")
+        for path in (entry.path, stamp_path(entry.path)):
+            path.unlink(missing_ok=True)
+        folder = entry.path.parent
+        while folder != self.models and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
+        return entry
+
+    @contextmanager
+    def incoming(self, name: str) -> Iterator[Path]:
+        """A folder to fetch `name` into, held by one process at a time.
+
+        Others wait. What a broken download left there is still there for the next one to resume;
+        a block that ends without an exception clears it.
+        """
+        slug = name.replace("/", "--")
+        folder = self.models / ".incoming" / slug
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f"{slug}.lock")):
+            folder.mkdir(exist_ok=True)
+            yield folder
+            shutil.rmtree(folder)
+
+    def adopt(self, source: Path, name: str, file: str) -> Path:
+        """Move a whole file from an `incoming` folder to its place, at once."""
+        target = self.path_of(name, file)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(source, target)
+        return target
+
+
+def stamp_path(path: Path) -> Path:
+    """The note beside a model file that says which bytes were verified, and when."""
+    return path.with_name(path.name + ".verified")
