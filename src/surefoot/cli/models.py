@@ -1,0 +1,52 @@
+"""`surefoot pull`, `list` and `rm`: the model store from the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from surefoot.cli.console import human_bytes, say
+from surefoot.cli.environment import model_hub, model_store
+from surefoot.loading.resolve import resolve_model
+
+Ref = Annotated[
+    str, typer.Argument(help="'default', or a Hugging Face owner/name[:file].", metavar="MODEL")
+]
+
+
+def pull(ref: Ref = "default") -> None:
+    """Fetch a model into the store, once; after that it is served offline."""
+    path = resolve_model(ref, model_store(), hub=model_hub(), say=say)
+    say(f"{ref} is ready: {path} ({human_bytes(path.stat().st_size)})")
+
+
+def list_models(
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Names only.")] = False,
+) -> None:
+    """List the models in the store."""
+    entries = model_store().entries()
+    if as_json:
+        rows = [{"model": e.ref, "size": e.size, "path": str(e.path)} for e in entries]
+        print(json.dumps(rows, indent=1))
+    elif quiet:
+        for entry in entries:
+            print(entry.ref)
+    elif not entries:
+        say("the store is empty; `surefoot pull default` fetches the default model")
+    else:
+        width = max(len(entry.ref) for entry in entries)
+        for entry in entries:
+            print(f"{entry.ref:{width}}  {human_bytes(entry.size):>9}  {entry.path}")
+
+
+def rm(
+    refs: Annotated[list[str], typer.Argument(help="As `surefoot list -q` shows them.")],
+) -> None:
+    """Delete models from the store."""
+    store = model_store()
+    for ref in refs:
+        entry = store.remove(ref)
+        say(f"removed {entry.ref} ({human_bytes(entry.size)})")
