@@ -43,7 +43,9 @@ def list_models(
 
 
 def rm(
-    refs: Annotated[list[str], typer.Argument(help="As `surefoot list -q` shows them.")],
+    refs: Annotated[
+        list[str], typer.Argument(help="As `surefoot list -q` shows them.", metavar="MODEL...")
+    ],
 ) -> None:
     """Delete models from the store."""
     store = model_store()

@@ -67,7 +67,7 @@ class Hub:
 
     def _download(self, name: str, file: str, folder: Path) -> Path:
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.utils import disable_progress_bars
+        from huggingface_hub.utils.tqdm import disable_progress_bars
 
         if not sys.stderr.isatty():
             disable_progress_bars()

@@ -1,0 +1,106 @@
+"""`surefoot list`, `rm`, `pull` and `inspect` over a store of the test's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from surefoot.cli.app import run
+from surefoot.cli.inspect import fits
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SUREFOOT_HOME", str(tmp_path))
+    return tmp_path / "models"
+
+
+def put(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+
+
+def test_list_of_an_empty_store(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("the store is empty")
+    assert run(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_list_rm_list(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(models / "owner" / "name" / "a.gguf", b"x" * 1500)
+    put(models / "owner" / "other" / "b.gguf", b"x")
+    assert run(["list", "-q"]) == 0
+    assert capsys.readouterr().out == "owner/name:a.gguf\nowner/other:b.gguf\n"
+    assert run(["list"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == f"owner/name:a.gguf      1.5 KB  {models}/owner/name/a.gguf"
+    assert run(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0] == {
+        "model": "owner/name:a.gguf",
+        "size": 1500,
+        "path": f"{models}/owner/name/a.gguf",
+    }
+    assert run(["rm", "owner/name"]) == 0
+    assert capsys.readouterr().err == "removed owner/name:a.gguf (1.5 KB)\n"
+    assert run(["list", "-q"]) == 0
+    assert capsys.readouterr().out == "owner/other:b.gguf\n"
+    assert run(["rm", "owner/name"]) == 1
+    assert "is not in the store" in capsys.readouterr().err
+
+
+def test_pull_of_what_is_there_fetches_nothing(
+    models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(models / "owner" / "name" / "a.gguf", b"x")
+    assert run(["pull", "owner/name"]) == 0
+    assert capsys.readouterr().err == f"owner/name is ready: {models}/owner/name/a.gguf (1 B)\n"
+
+
+def test_inspect_shows_the_default_model(
+    default_gguf_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", str(default_gguf_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:7] == [
+        "model:         SmolLM2-135M-Instruct.Q4_1.gguf",
+        "architecture:  llama, 30 layers, width 576 (1536 inside), "
+        "9 heads, 3 of keys and values of 64",
+        "vocabulary:    49,152 tokens, tied",
+        "context:       8,192 tokens, rope base 100000",
+        "quantization:  Q4_1 in 210 tensors, F32 in 61 tensors, Q8_0 in 1 tensors",
+        "weights:       96.6 MB",
+        "KV cache:      46.1 MB per 1,000 tokens, 377.5 MB a full context",
+    ]
+    assert run(["inspect", "--json", str(default_gguf_path)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["kv_bytes_per_1000_tokens"] == 2 * 30 * 3 * 64 * 4 * 1000
+    assert facts["tensor_types"] == {"Q4_1": 210, "F32": 61, "Q8_0": 1}
+
+
+def test_inspect_of_a_file_that_is_no_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"not a model")
+    assert run(["inspect", str(path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("surefoot: error: broken.gguf: ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("free", "wanted"),
+    [
+        (None, None),
+        (99, {"tokens": 0, "full_rows": 0}),
+        (100 + 10 * 29, {"tokens": 29, "full_rows": 2}),
+    ],
+)
+def test_what_fits(free: int | None, wanted: dict[str, int] | None) -> None:
+    assert fits(free, weight_bytes=100, kv_bytes_per_token=10, context_length=10) == wanted
