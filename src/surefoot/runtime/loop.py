@@ -143,26 +143,33 @@ class EngineLoop:
         return ended
 
     def _run(self) -> None:
-        while self._take_commands():
+        while self._wait_for_work():
             try:
-                events = self._scheduler.tick()
-                if not self._scheduler.has_work:
-                    self._scheduler.check()
+                events = self._turn()
             except EngineGoneError as error:
                 self._give_up(error)
                 return
             except Exception:
                 log.exception("a scheduler tick failed; its live requests are failed")
-                events = self._scheduler.fail_all(EngineError("internal error in the scheduler"))
+                try:
+                    events = self._scheduler.fail_all(EngineError("the scheduler failed"))
+                except Exception as error:
+                    self._give_up(error)
+                    return
             self._deliver(events)
 
-    def _take_commands(self) -> bool:
-        """Wait until there is something to do and pass the commands on. False: time to end."""
+    def _wait_for_work(self) -> bool:
+        """Block until there is something to do. False: time to end."""
         with self._changed:
             while not (self._submitted or self._cancelled or self._scheduler.has_work):
                 if self._stopping:
                     return False
                 self._changed.wait()
+            return True
+
+    def _turn(self) -> list[Event]:
+        """Pass the commands on and tick once."""
+        with self._changed:
             submitted, self._submitted = self._submitted, []
             cancelled, self._cancelled = self._cancelled, []
         refused: list[Event] = []
@@ -173,15 +180,17 @@ class EngineLoop:
                 refused.append(Failed(request.request_id, error))
         for request_id in cancelled:
             self._scheduler.cancel(request_id)
-        self._deliver(refused)
-        return True
+        events = refused + self._scheduler.tick()
+        if not self._scheduler.has_work:
+            self._scheduler.check()
+        return events
 
-    def _give_up(self, error: EngineGoneError) -> None:
+    def _give_up(self, error: Exception) -> None:
         log.error("the engine is gone: %s", error)
         with self._changed:
             self._accepting = self._healthy = False
             open_ids = list(self._inboxes)
-        self._deliver(_failures(open_ids, EngineError(str(error))))
+        self._deliver(_failures(open_ids, EngineError(f"the engine is gone: {error}")))
 
     def _deliver(self, events: Sequence[Event]) -> None:
         """One `put` per inbox. An event of a request that already ended is dropped."""

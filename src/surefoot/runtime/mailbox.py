@@ -127,9 +127,7 @@ class Mailbox:
 class _AsyncioInbox:
     """All streams of one asyncio loop. `streams` is touched on that loop's thread alone."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, cancel: Callable[[int], None]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, cancel: Callable[[int], None]) -> None:
         self._loop = loop
         self._cancel = cancel
         self.streams: dict[int, RequestStream] = {}

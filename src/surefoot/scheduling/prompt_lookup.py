@@ -1,0 +1,229 @@
+"""Prompt lookup in the scheduler: who is asked for a proposal, and what is told to the drafters.
+
+Owns the gate, the ask, the retraction and the server-wide count of synchronous plain ticks per
+drafted round. Knows rows and drafters; must not know the engine or whether a tick is timed.
+
+A row carries a drafter from its first sampled token on. Draft length 0 is plain decoding: every
+row goes through here, a row that is never asked simply has no draft.
+
+Lookahead rules (`scheduler` follows them, `docs/continuous-batching.md` draws them):
+
+1. With step n in flight and before n+1 is primed, every gated-in row is asked.
+2. Nobody proposes: prime n+1, then read n.
+3. Somebody proposes: no prime; read n, retract every ask, and the next tick is synchronous.
+4. After a synchronous tick prime again only if no row proposed in it and every gated-in row's
+   drafter pipelines plain rounds. A tick that held a prompt chunk is never followed by a prime.
+
+Invariants, asserted in `invariants`:
+
+- I1 synchronous state: with nothing in flight, a decoding row's KV holds every token but the
+  last. A verify round keeps the accepted drafts and the current token and unwinds the rest.
+- I2 one append in flight: a row in a lookahead has one uncommitted position. Synchronous steps,
+  so all verify rounds, never run while a lookahead is stored.
+- I3 no prime past a proposal: a prime follows only when every gated-in row was asked this tick
+  and none proposed.
+- I4 drafter context: a drafter knows the prompt and every emitted token; every ask is followed by
+  the forward it was made for, or retracted.
+- I5 verify gate: a row is asked only in a small decode batch and with room for a proposal.
+- I6 membership: a row joins, or is preempted, only after a stored lookahead was torn down; one
+  that leaves has its uncommitted position unwound, and its window is freed after that.
+- I7 errors: a failed joint forward is retried row by row, a failed lookahead read is unwound and
+  decoded synchronously; only a row that fails alone is failed.
+- I8 cancellation: a cancelled row is never cut mid-step; it ends after the tick.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from surefoot.scheduling import invariants
+from surefoot.scheduling.drafting import Drafter
+from surefoot.scheduling.row import Row
+from surefoot.speculation.acceptance import proposal_room
+from surefoot.speculation.config import PLAIN_ROUNDS_BEFORE_PIPELINE, PromptLookupConfig
+from surefoot.speculation.drafter import PromptLookupDrafter
+
+log = logging.getLogger(__name__)
+
+DrafterFactory = Callable[[frozenset[int]], Drafter]
+"""A new row's drafter, given the row's end ids."""
+
+RoundCosts = Callable[[int, float], tuple[float, ...]]
+"""`round_costs(context, synchronous_ticks)`: what a round costs by width, in plain steps, at a
+sequence of `context` tokens, when `synchronous_ticks` synchronous plain ticks follow a drafted
+round on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The answers of one tick: row -> its draft, empty if it did not propose. Rows that were not
+    asked are absent."""
+
+    drafts: dict[Row, tuple[int, ...]]
+
+    @property
+    def num_proposed(self) -> int:
+        """Rows that propose."""
+        return sum(1 for draft in self.drafts.values() if draft)
+
+    @property
+    def row_ids(self) -> set[int]:
+        return {row.row_id for row in self.drafts}
+
+    def draft_of(self, row: Row) -> tuple[int, ...]:
+        return self.drafts.get(row, ())
+
+
+@dataclass(slots=True)
+class OverlapEstimate:
+    """Mean synchronous plain ticks between a verify round and the next prime, over all rows.
+
+    What a drafted round costs beyond its forward is the overlap of each such tick. `start` counts
+    as one round's experience, so the first measured rounds already move the mean.
+    """
+
+    start: float
+    rounds: int = 0
+    ticks: int = 0
+    _since_round: bool = False
+
+    @property
+    def mean(self) -> float:
+        return (self.start + self.ticks) / (1 + self.rounds)
+
+    def synchronous_tick(self, num_proposed: int) -> None:
+        """A synchronous decode tick without a prompt chunk ran."""
+        if num_proposed:
+            self.rounds += num_proposed
+            self._since_round = True
+        elif self._since_round:
+            self.ticks += 1
+
+    def primed(self) -> None:
+        """The pipeline is up again: later synchronous ticks have another cause."""
+        self._since_round = False
+
+
+class PromptLookup:
+    """`new_drafter` None: nobody is ever asked. Rows are asked while at most `max_batch` decode.
+    `round_costs` None: the drafters keep the prices of their own configuration."""
+
+    def __init__(
+        self,
+        new_drafter: DrafterFactory | None = None,
+        *,
+        max_batch: int = 2,
+        round_costs: RoundCosts | None = None,
+        synchronous_start: float = PLAIN_ROUNDS_BEFORE_PIPELINE,
+    ) -> None:
+        self._new_drafter = new_drafter
+        self._max_batch = max_batch
+        self._round_costs = round_costs
+        self.overlap = OverlapEstimate(synchronous_start)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: PromptLookupConfig,
+        *,
+        max_batch: int = 2,
+        round_costs: RoundCosts | None = None,
+    ) -> PromptLookup:
+        """Prompt lookup with the real drafter."""
+        return cls(
+            lambda end_ids: PromptLookupDrafter(config, end_ids),
+            max_batch=max_batch,
+            round_costs=round_costs,
+            synchronous_start=config.plain_rounds_before_pipeline,
+        )
+
+    def gated_in(self, rows: Sequence[Row], capacity: int, in_flight: bool) -> list[Row]:
+        """Of these decoding rows, those that may propose now. `in_flight`: a step whose tokens
+        were not read feeds them."""
+        if len(rows) > self._max_batch:
+            return []
+        return [
+            row for row in rows if row.drafter is not None and _room(row, capacity, in_flight) >= 1
+        ]
+
+    def ask(self, rows: Sequence[Row], capacity: int, in_flight: bool = False) -> Asked:
+        """Ask every gated-in row once on its committed tokens."""
+        drafts: dict[Row, tuple[int, ...]] = {}
+        for row in self.gated_in(rows, capacity, in_flight):
+            assert row.drafter is not None
+            invariants.i4_ask_settled(row)
+            invariants.i5_batch_fits(len(rows), self._max_batch)
+            draft = tuple(row.drafter.draft_block(_room(row, capacity, in_flight)))
+            row.asked = True
+            drafts[row] = draft
+        return Asked(drafts)
+
+    def retract(self, asked: Asked) -> None:
+        """No forward follows these asks."""
+        for row, draft in asked.drafts.items():
+            assert row.drafter is not None
+            row.drafter.retract_draft(draft)
+            row.asked = False
+
+    def forwarded(self, asked: Asked) -> None:
+        """The step that the rows were asked for is submitted."""
+        for row in asked.drafts:
+            row.asked = False
+
+    def may_prime(self, asked: Asked, rows: Sequence[Row], capacity: int) -> bool:
+        """Rule 4, after a synchronous tick without a prompt chunk that asked `asked`; `rows` are
+        those that decode on. A row that is gated in only now was not asked: not yet."""
+        if asked.num_proposed:
+            return False
+        return all(
+            row in asked.drafts and row.drafter is not None and row.drafter.pipelines_plain_rounds()
+            for row in self.gated_in(rows, capacity, in_flight=False)
+        )
+
+    def committed(
+        self, row: Row, draft: Sequence[int], accepted: int, tokens: Sequence[int]
+    ) -> None:
+        """`tokens` were kept, `accepted` of them from `draft`. The row's first sampled token, or
+        the first after preemption, starts its drafter."""
+        if row.drafter is None:
+            self._start_drafter(row)
+        elif draft:
+            if self._round_costs is not None:
+                row.drafter.round_costs = self._round_costs(len(row.tokens), self.overlap.mean)
+            row.drafter.accept_verified_tokens(draft, accepted, tokens)
+        else:
+            row.drafter.observe_emitted(tokens)
+        if row.drafter is not None:
+            row.num_told += len(tokens)
+            invariants.i4_drafter_context(row, row.num_told)
+
+    def _start_drafter(self, row: Row) -> None:
+        if self._new_drafter is None:
+            return
+        reason = _ineligible(row)
+        if reason is not None:
+            log.debug("row %d decodes plainly: %s", row.row_id, reason)
+            return
+        row.drafter = self._new_drafter(row.request.end_ids)
+        row.drafter.start(row.tokens[:-1], row.tokens[-1])
+        row.num_told = len(row.tokens) - 1
+
+
+def _room(row: Row, capacity: int, in_flight: bool) -> int:
+    return proposal_room(
+        tokens_left=row.request.max_tokens - row.num_emitted,
+        start=row.num_computed,
+        capacity=capacity,
+        in_flight=in_flight,
+    )
+
+
+def _ineligible(row: Row) -> str | None:
+    """Why a row never proposes, or None."""
+    if not row.request.speculation:
+        return "the request asks for no speculation"
+    if row.request.sampling.logprobs is not None:
+        return "log probabilities are reported of plain steps"
+    return None
