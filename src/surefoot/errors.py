@@ -61,6 +61,14 @@ class AuthenticationError(SurefootError):
     code = "invalid_api_key"
 
 
+class ForbiddenHostError(SurefootError):
+    """The Host header names none of the hosts this server answers to."""
+
+    http_status = 403
+    openai_type = "invalid_request_error"
+    code = "forbidden_host"
+
+
 class NotFoundError(SurefootError):
     http_status = 404
     openai_type = "invalid_request_error"
@@ -104,6 +112,15 @@ class NotReadyError(SurefootError):
     http_status = 503
     openai_type = "overloaded_error"
     code = "not_ready"
+    retry_after_s = 1
+
+
+class ReplyTimeoutError(SurefootError):
+    """A reply took longer than the server's limit for it; its rows were cancelled."""
+
+    http_status = 503
+    openai_type = "overloaded_error"
+    code = "timeout"
     retry_after_s = 1
 
 

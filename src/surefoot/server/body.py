@@ -1,0 +1,99 @@
+"""Bytes off the socket to a JSON object, within limits; knows no field of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pydantic_core
+from starlette.requests import Request
+
+from surefoot.errors import (
+    InvalidRequestError,
+    PayloadTooLargeError,
+    QueueFullError,
+    UnsupportedMediaTypeError,
+)
+from surefoot.server.limits import BodyLimits
+
+JsonObject = dict[str, object]
+
+
+class BodyReader:
+    """Reads bodies for all clients, so that together they stay within `max_buffered_bytes`."""
+
+    def __init__(self, limits: BodyLimits) -> None:
+        self._limits = limits
+        self._buffered_bytes = 0
+
+    async def read_json(self, request: Request) -> JsonObject:
+        """Raises 415, 413, 400 (as `SurefootError`), or Starlette's `ClientDisconnect`."""
+        require_json_type(request.headers.get("content-type"))
+        self._check_declared(request.headers.get("content-length"))
+        with self._buffer() as buffer:
+            async for chunk in request.stream():
+                self._append(buffer, chunk)
+            return parse_object(bytes(buffer), self._limits.max_json_depth)
+
+    def _check_declared(self, content_length: str | None) -> None:
+        declared = content_length or ""
+        if declared.isdecimal() and int(declared) > self._limits.max_body_bytes:
+            raise self._too_large()
+
+    @contextmanager
+    def _buffer(self) -> Iterator[bytearray]:
+        buffer = bytearray()
+        try:
+            yield buffer
+        finally:
+            self._buffered_bytes -= len(buffer)
+
+    def _append(self, buffer: bytearray, chunk: bytes) -> None:
+        if len(buffer) + len(chunk) > self._limits.max_body_bytes:
+            raise self._too_large()
+        if self._buffered_bytes + len(chunk) > self._limits.max_buffered_bytes:
+            raise QueueFullError("too many large requests are being read; try again")
+        buffer += chunk
+        self._buffered_bytes += len(chunk)
+
+    def _too_large(self) -> PayloadTooLargeError:
+        return PayloadTooLargeError(
+            f"the body is larger than the limit of {self._limits.max_body_bytes} bytes"
+        )
+
+
+def require_json_type(content_type: str | None) -> None:
+    """Only JSON, said aloud: a foreign page cannot send that type without a CORS preflight."""
+    media_type = (content_type or "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        shown = media_type[:60] or "none"
+        raise UnsupportedMediaTypeError(
+            f"the Content-Type is {shown}; this route takes application/json"
+        )
+
+
+def parse_object(body: bytes, max_depth: int) -> JsonObject:
+    try:
+        value = pydantic_core.from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidRequestError("the body must be a JSON object")
+    _check_depth(value, max_depth)
+    return value
+
+
+def _check_depth(value: object, max_depth: int) -> None:
+    """Breadth first, so that depth costs no stack."""
+    level: list[object] = [value]
+    for _ in range(max_depth):
+        children: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                children.extend(item.values())
+            elif isinstance(item, list):
+                children.extend(item)
+        level = [child for child in children if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise InvalidRequestError(f"the body is nested deeper than the limit of {max_depth} levels")

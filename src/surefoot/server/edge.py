@@ -1,0 +1,112 @@
+"""What every request passes first and last: id, host, key, errors, count, log line.
+
+The one place where an exception becomes a reply.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from surefoot.errors import SurefootError
+from surefoot.server.auth import AllowedHosts, ApiKeys
+from surefoot.server.replies import error_reply, internal_error_reply
+
+log = logging.getLogger(__name__)
+access_log = logging.getLogger("surefoot.access")
+
+OPEN_PATHS = frozenset({"/health"})
+"""Routes that need no key: a load balancer has none."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
+
+CountRequest = Callable[[str, str, int], None]
+"""Path, method and status of a request that was answered."""
+
+
+class Edge:
+    """Pure ASGI middleware; see the module."""
+
+    def __init__(
+        self, app: ASGIApp, *, keys: ApiKeys, hosts: AllowedHosts, count: CountRequest
+    ) -> None:
+        self._app = app
+        self._keys = keys
+        self._hosts = hosts
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, send)
+        try:
+            self._hosts.check(scope["headers"])
+            if scope["path"] not in OPEN_PATHS:
+                self._keys.check(scope["headers"])
+            await self._app(scope, receive, exchange.send)
+        except SurefootError as error:
+            if error.http_status >= 500:
+                log.warning("request %s: %s", exchange.request_id, error.message)
+            await exchange.answer(error_reply(error), receive)
+        except ClientDisconnect:
+            log.debug("request %s: the client left", exchange.request_id)
+        except Exception:
+            log.exception("request %s failed unexpectedly", exchange.request_id)
+            await exchange.answer(internal_error_reply(), receive)
+        finally:
+            self._finish(exchange)
+
+    def _finish(self, exchange: _Exchange) -> None:
+        method, path = exchange.scope["method"], exchange.scope["path"]
+        self._count(path, method, exchange.status)
+        access_log.info(
+            "%s %s %d",
+            method,
+            path,
+            exchange.status,
+            extra={
+                "request_id": exchange.request_id,
+                "milliseconds": round(1000 * (time.monotonic() - exchange.started), 1),
+            },
+        )
+
+
+class _Exchange:
+    """One request and its reply so far. `status` 499: the client left before there was one."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.started = time.monotonic()
+        self.request_id = request_id_of(scope)
+        self.status = 499
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(scope=message)["X-Request-Id"] = self.request_id
+        await self._send(message)
+
+    async def answer(self, reply: Response, receive: Receive) -> None:
+        """Send the reply, unless another one has begun."""
+        if self.status == 499:
+            await reply(self.scope, receive, self.send)
+
+
+def request_id_of(scope: Scope) -> str:
+    """The client's own id if it is plain and short, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            given = value.decode("latin-1")
+            if _REQUEST_ID.fullmatch(given):
+                return str(given)
+    return f"req-{secrets.token_hex(12)}"
