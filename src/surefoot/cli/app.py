@@ -15,10 +15,13 @@ import typer
 from typer.exceptions import TyperException
 
 from surefoot import __version__
+from surefoot.cli.chat import chat
 from surefoot.cli.console import fail
 from surefoot.cli.environment import debugging
+from surefoot.cli.generate import generate
 from surefoot.cli.inspect import inspect
 from surefoot.cli.models import list_models, pull, rm
+from surefoot.cli.serve import serve
 from surefoot.errors import SurefootError
 
 app = typer.Typer(
@@ -28,6 +31,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+app.command()(serve)
+app.command()(generate)
+app.command()(chat)
 app.command()(inspect)
 app.command()(pull)
 app.command("list")(list_models)

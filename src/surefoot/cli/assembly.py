@@ -1,0 +1,99 @@
+"""Putting the parts together: from a model file to something that takes requests.
+
+The one place that knows every part. `serve`, `generate` and `chat` build the same stack; the last
+two are its only client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from surefoot.cli.console import say
+from surefoot.cli.environment import model_hub, model_store, num_cores
+from surefoot.cli.options import RunOptions
+from surefoot.config import EngineConfig, SchedulerConfig
+from surefoot.engine.engine import Engine
+from surefoot.errors import ConfigError, ModelError
+from surefoot.loading.gguf import load_gguf
+from surefoot.loading.model import LoadedModel
+from surefoot.loading.resolve import resolve_model
+from surefoot.runtime.loop import EngineLoop
+from surefoot.runtime.mailbox import Mailbox
+from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.scheduler import Scheduler
+from surefoot.text.chat_template import ChatTemplate
+from surefoot.text.stop_text import RowText
+from surefoot.text.tokenizer import Tokenizer
+
+CLOSE_TIMEOUT_S = 10.0
+"""How long an engine that hangs may hold up the end of the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A loaded model that runs requests. `template` None: the file has none."""
+
+    model: LoadedModel
+    engine_config: EngineConfig
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    engine: Engine
+    loop: EngineLoop
+    mailbox: Mailbox
+
+    @property
+    def capacity(self) -> int:
+        return self.engine.capacity
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        return self.tokenizer.end_ids
+
+    def encode_chat(self, messages: Sequence[Mapping[str, object]]) -> list[int]:
+        """Raises `ModelError` where there is no template."""
+        if self.template is None:
+            raise ModelError(f"{self.model.name} has no chat template")
+        return self.template.encode(messages, self.tokenizer)
+
+    def encode_text(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, parse_special=True, add_bos=self.tokenizer.add_bos)
+
+    def make_text(self, stop: Sequence[str] = ()) -> RowText:
+        return RowText(self.tokenizer, tuple(stop))
+
+    def close(self) -> None:
+        """End what runs, then the engine."""
+        self.loop.shutdown(drain=False, timeout=CLOSE_TIMEOUT_S)
+        self.engine.close()
+
+
+def build_stack(
+    options: RunOptions, scheduling: SchedulerConfig, prompt_lookup: PromptLookup | None = None
+) -> Stack:
+    """Resolve, load and start. Raises `SurefootError`; nothing is left running then."""
+    store = model_store()
+    loaded = load_gguf(resolve_model(options.model, store, hub=model_hub(), say=say))
+    tokenizer = Tokenizer.from_gguf_metadata(loaded.metadata)
+    template = ChatTemplate.from_gguf_metadata(loaded.metadata)
+    config = engine_config(options, loaded.spec.context_length, scheduling.max_rows)
+    engine = Engine(loaded.spec, loaded.weights, loaded.fingerprint, store.graphs, config)
+    loop = EngineLoop(Scheduler(engine, scheduling, prompt_lookup))
+    loop.start()
+    return Stack(loaded, config, tokenizer, template, engine, loop, Mailbox(loop))
+
+
+def engine_config(options: RunOptions, model_context: int, num_windows: int) -> EngineConfig:
+    """Fill in what was left open. Raises `ConfigError` for a context beyond the model's."""
+    context = options.context or model_context
+    if context > model_context:
+        raise ConfigError(
+            f"--ctx is {context}; the model was trained for {model_context} tokens at most",
+            param="ctx",
+        )
+    return EngineConfig(
+        num_windows=num_windows,
+        capacity=context,
+        num_threads=options.threads or num_cores(),
+        deterministic=options.deterministic,
+    )

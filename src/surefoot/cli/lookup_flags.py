@@ -1,0 +1,70 @@
+"""The prompt-lookup flags, and the scheduler's part made from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
+
+if TYPE_CHECKING:
+    from surefoot.scheduling.prompt_lookup import PromptLookup
+    from surefoot.speculation.drafter import PromptLookupDrafter
+
+BACKEND = "CPUExecutionProvider"
+"""What the engine computes on."""
+
+DraftPolicyName = Annotated[
+    DraftPolicy | None,
+    typer.Option(
+        "--prompt-lookup-policy",
+        help="How drafts are rationed; by default the one for this backend.",
+        show_default=False,
+    ),
+]
+DraftMax = Annotated[int, typer.Option("--draft-max", help="Tokens of a draft at most (1 to 64).")]
+NgramMin = Annotated[
+    int, typer.Option("--prompt-lookup-ngram-min", help="Shortest run of tokens looked up.")
+]
+NgramMax = Annotated[
+    int, typer.Option("--prompt-lookup-ngram-max", help="Longest run of tokens looked up.")
+]
+
+
+def lookup_config(
+    policy: DraftPolicy | None, draft_max: int, ngram_min: int, ngram_max: int
+) -> PromptLookupConfig:
+    """Raises `ConfigError` naming the field, the value and the limit."""
+    return PromptLookupConfig(
+        ngram_max=ngram_max,
+        ngram_min=ngram_min,
+        max_draft=draft_max,
+        policy=policy or DraftPolicy.default_for(BACKEND),
+    )
+
+
+class WatchedLookup:
+    """Prompt lookup for one row whose counts are wanted afterwards."""
+
+    def __init__(self, config: PromptLookupConfig) -> None:
+        from surefoot.scheduling.prompt_lookup import PromptLookup
+
+        self._config = config
+        self._drafter: PromptLookupDrafter | None = None
+        self.scheduler_part: PromptLookup = PromptLookup(
+            self._new_drafter, synchronous_start=config.plain_rounds_before_pipeline
+        )
+
+    def summary_line(self, num_tokens: int) -> str:
+        """The last row's counts for a reply of `num_tokens`."""
+        from surefoot.speculation.drafter import PromptLookupStats
+
+        stats = self._drafter.stats if self._drafter else PromptLookupStats()
+        return stats.summary_line(num_tokens)
+
+    def _new_drafter(self, end_ids: frozenset[int]) -> PromptLookupDrafter:
+        from surefoot.speculation.drafter import PromptLookupDrafter
+
+        self._drafter = PromptLookupDrafter(self._config, end_ids)
+        return self._drafter

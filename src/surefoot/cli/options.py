@@ -1,0 +1,77 @@
+"""The flags that several commands share, and what becomes of them before a model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from surefoot.config import SchedulerConfig
+from surefoot.errors import ConfigError
+
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A GGUF file, a folder, owner/name[:file] or 'default'.",
+        metavar="MODEL",
+    ),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(
+        "--ctx",
+        "--context-length",
+        help="Tokens of context a request may use; the model's own by default.",
+        show_default=False,
+        min=2,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="Threads of one forward; one a core by default.", show_default=False, min=1),
+]
+Deterministic = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic",
+        help="Texts do not depend on what else is being served, at 1.2 to 1.5 times the step time.",
+    ),
+]
+Temperature = Annotated[
+    float, typer.Option("--temp", "--temperature", help="0 takes the likeliest token.", min=0.0)
+]
+TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens of this share.", max=1.0)]
+TopK = Annotated[int, typer.Option(help="Keep this many tokens; 0 keeps all.", min=0)]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Of the random draws; by default another each time.", show_default=False),
+]
+System = Annotated[str | None, typer.Option(help="A system message.", show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a model is to be run. `context` None: the model's own; `threads` None: one a core."""
+
+    model: str
+    context: int | None = None
+    threads: int | None = None
+    deterministic: bool = False
+
+
+def scheduler_config(parallel: int, max_queue_depth: int, chunk: str) -> SchedulerConfig:
+    """`chunk` is `--prefill-chunk-size`: "auto", or one number for busy and idle times alike."""
+    if chunk == "auto":
+        return SchedulerConfig(max_rows=parallel, max_queue_depth=max_queue_depth)
+    if not chunk.isascii() or not chunk.isdigit():
+        raise ConfigError(
+            f"--prefill-chunk-size is {chunk!r}; it must be a number of tokens or auto",
+            param="prefill_chunk_size",
+        )
+    size = int(chunk)
+    return SchedulerConfig(
+        max_rows=parallel, max_queue_depth=max_queue_depth, chunk_busy=size, chunk_alone=size
+    )

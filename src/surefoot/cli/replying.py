@@ -1,0 +1,139 @@
+"""One reply in the terminal: a request of one row, its text as it comes, its figures after it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from surefoot.core.events import Failed, Finished, FinishReason, TokensEmitted
+from surefoot.core.request import Request, SamplingParams, TextStepper
+from surefoot.core.timings import Timings
+from surefoot.errors import ContextLengthError
+from surefoot.runtime.mailbox import Mailbox
+
+Write = Callable[[str], object]
+
+
+class Runner(Protocol):
+    """What runs a request: `cli.assembly.Stack`."""
+
+    @property
+    def mailbox(self) -> Mailbox: ...
+
+    @property
+    def capacity(self) -> int:
+        """Tokens of prompt and reply together."""
+        ...
+
+    @property
+    def end_ids(self) -> frozenset[int]: ...
+
+    def make_text(self, stop: Sequence[str]) -> TextStepper: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What was asked and what came back."""
+
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    text: str
+    reason: FinishReason
+    timings: Timings
+
+
+def sampling(temperature: float, top_k: int, top_p: float, seed: int | None) -> SamplingParams:
+    """`seed` None draws one."""
+    return SamplingParams(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=secrets.randbits(63) if seed is None else seed,
+    )
+
+
+def reply_to(
+    runner: Runner,
+    prompt_ids: Sequence[int],
+    params: SamplingParams,
+    *,
+    max_tokens: int | None,
+    stop: Sequence[str] = (),
+    write: Write,
+) -> Reply:
+    """Run one request to its end, writing text as it becomes safe to show.
+
+    `max_tokens` None: as many as the context holds. A Ctrl-C ends the reply after the step under
+    way, with reason CANCELLED. Raises `ContextLengthError` for a prompt without room for a reply,
+    and what a failing row failed with.
+    """
+    room = runner.capacity - len(prompt_ids)
+    if room < 1:
+        raise ContextLengthError(
+            f"the prompt holds {len(prompt_ids)} tokens, the context {runner.capacity}"
+        )
+    request = Request(
+        request_id=runner.mailbox.new_request_id(),
+        prompt_ids=tuple(prompt_ids),
+        max_tokens=min(max_tokens or room, room),
+        sampling=params,
+        text=runner.make_text(stop),
+        end_ids=runner.end_ids,
+    )
+    return _read(runner.mailbox, request, write)
+
+
+@dataclass
+class _Gathered:
+    """What has come of a reply so far."""
+
+    token_ids: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    end: Finished | None = None
+
+    def take(self, event: TokensEmitted | Finished) -> None:
+        self.texts.append(event.text)
+        if isinstance(event, TokensEmitted):
+            self.token_ids.extend(event.token_ids)
+        else:
+            self.end = event
+
+
+def _read(mailbox: Mailbox, request: Request, write: Write) -> Reply:
+    stream = mailbox.submit_sync(request)
+    gathered = _Gathered()
+    while gathered.end is None:
+        try:
+            event = next(stream)
+            if isinstance(event, Failed):
+                raise event.error
+            gathered.take(event)
+            write(event.text)
+        except KeyboardInterrupt:
+            stream.cancel()
+        except StopIteration:  # a Ctrl-C came between the end and our taking it
+            raise KeyboardInterrupt from None
+    end = gathered.end
+    text = "".join(gathered.texts)
+    return Reply(request.prompt_ids, tuple(gathered.token_ids), text, end.reason, end.timings)
+
+
+def speed_line(reply: Reply) -> str:
+    """Tokens and tokens per second, of the prompt and of the reply."""
+    timings = reply.timings.as_dict()
+    return (
+        f"prompt: {timings['prompt_n']} tokens, {timings['prompt_per_second']:.1f} tokens/s; "
+        f"reply: {timings['predicted_n']} tokens, {timings['predicted_per_second']:.1f} tokens/s "
+        f"({reply.reason})"
+    )
+
+
+def record(reply: Reply, path: Path) -> None:
+    """Append the reply's trace to a JSON-lines file, for `surefoot replay`."""
+    with open(path, "a", encoding="utf-8") as file:
+        trace = {"prompt": list(reply.prompt_ids), "emitted": list(reply.token_ids)}
+        file.write(json.dumps(trace, separators=(",", ":")) + "\n")

@@ -1,0 +1,104 @@
+"""`surefoot serve`: the HTTP server.
+
+The socket is bound first, so that a taken port fails before anything is loaded; `/health` answers
+503 while the model loads on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from surefoot.cli import options as flags
+from surefoot.cli.console import say
+from surefoot.errors import ConfigError
+from surefoot.server.limits import ServerConfig
+from surefoot.server.listening import default_allowed_hosts, is_loopback
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def serve(
+    model: flags.Model = "default",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes any free one.", min=0, max=65535)] = 8080,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(help="A name clients may use for the model; the first is the one shown."),
+    ] = None,
+    parallel: Annotated[int, typer.Option(help="Requests decoded at once (1 to 64).")] = 4,
+    context: flags.Context = None,
+    threads: flags.Threads = None,
+    prefill_chunk_size: Annotated[
+        str, typer.Option(help="Prompt tokens read in one step, or auto.", metavar="N|auto")
+    ] = "auto",
+    deterministic: flags.Deterministic = False,
+    api_key: Annotated[
+        list[str] | None, typer.Option(help="Ask clients for this key (repeatable).")
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="Keys, one a line; # begins a comment.")
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="A web page's origin that may call this server (repeatable)."),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A further Host header to answer to (repeatable; when on loopback)."),
+    ] = None,
+    max_queue_depth: Annotated[int, typer.Option(help="Requests that may wait.", min=0)] = 256,
+    drain_timeout: Annotated[
+        float, typer.Option(help="Seconds that replies may take to finish at the end.", min=0)
+    ] = 30.0,
+    log_level: Annotated[LogLevel, typer.Option(help="What to log.")] = LogLevel.INFO,
+) -> None:
+    """Serve a model over the OpenAI HTTP API."""
+    from surefoot.cli.serving import Serving, run
+
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    keys = api_keys(api_key or (), api_key_file)
+    config = ServerConfig(
+        api_keys=keys,
+        cors_origins=tuple(cors_origin or ()),
+        allowed_hosts=allowed_hosts(host, allowed_host or ()),
+        drain_timeout_s=drain_timeout,
+    )
+    if not keys and not is_loopback(host):
+        say(f"warning: {host} can be reached from outside, and no --api-key is asked for")
+    scheduling = flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size)
+    options = flags.RunOptions(model, context, threads, deterministic)
+    run(Serving(host, port, config, options, scheduling, tuple(alias or ())))
+
+
+def api_keys(given: Sequence[str], file: Path | None) -> tuple[str, ...]:
+    """The keys of the command line and of the file. Raises `ConfigError` for a file without
+    any: it was meant to close the server, which would stand open."""
+    if file is None:
+        return tuple(given)
+    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    read = [line for line in lines if line and not line.startswith("#")]
+    if not read:
+        raise ConfigError(f"{file} holds no API key", param="api_key_file")
+    return (*given, *read)
+
+
+def allowed_hosts(host: str, further: Sequence[str]) -> tuple[str, ...] | None:
+    """Host headers to answer to; None: any. See `default_allowed_hosts`."""
+    known = default_allowed_hosts(host)
+    return tuple(further) or None if known is None else (*known, *further)
