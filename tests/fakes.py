@@ -150,8 +150,6 @@ class ScriptedEngine:
         return hashed_token(sequence, params, self.vocab)
 
     def _run_row(self, plan: StepPlan, row: RowPlan) -> RowResult:
-        window = self._checked_window(row)
-        del window.tokens[row.start :]
         feed: tuple[int, ...]
         if isinstance(row.feed, FromStep):
             source = self._source_of(row)
@@ -160,6 +158,8 @@ class ScriptedEngine:
             feed = (source.tokens[-1],)
         else:
             feed = row.feed
+        window = self._checked_window(row)
+        del window.tokens[row.start :]
         error = self.fault(plan, row) if self.fault is not None else None
         if error is not None:
             return RowResult(row.row_id, (), error=error)

@@ -44,6 +44,7 @@ from surefoot.scheduling.row import Row
 from surefoot.speculation.acceptance import proposal_room
 from surefoot.speculation.config import PLAIN_ROUNDS_BEFORE_PIPELINE, PromptLookupConfig
 from surefoot.speculation.drafter import PromptLookupDrafter
+from surefoot.speculation.overlap import OverlapMeter
 
 log = logging.getLogger(__name__)
 
@@ -76,36 +77,6 @@ class Asked:
         return self.drafts.get(row, ())
 
 
-@dataclass(slots=True)
-class OverlapEstimate:
-    """Mean synchronous plain ticks between a verify round and the next prime, over all rows.
-
-    What a drafted round costs beyond its forward is the overlap of each such tick. `start` counts
-    as one round's experience, so the first measured rounds already move the mean.
-    """
-
-    start: float
-    rounds: int = 0
-    ticks: int = 0
-    _since_round: bool = False
-
-    @property
-    def mean(self) -> float:
-        return (self.start + self.ticks) / (1 + self.rounds)
-
-    def synchronous_tick(self, num_proposed: int) -> None:
-        """A synchronous decode tick without a prompt chunk ran."""
-        if num_proposed:
-            self.rounds += num_proposed
-            self._since_round = True
-        elif self._since_round:
-            self.ticks += 1
-
-    def primed(self) -> None:
-        """The pipeline is up again: later synchronous ticks have another cause."""
-        self._since_round = False
-
-
 class PromptLookup:
     """`new_drafter` None: nobody is ever asked. Rows are asked while at most `max_batch` decode.
     `round_costs` None: the drafters keep the prices of their own configuration."""
@@ -121,7 +92,7 @@ class PromptLookup:
         self._new_drafter = new_drafter
         self._max_batch = max_batch
         self._round_costs = round_costs
-        self.overlap = OverlapEstimate(synchronous_start)
+        self._overlap = OverlapMeter(synchronous_start)
 
     @classmethod
     def from_config(
@@ -138,6 +109,11 @@ class PromptLookup:
             round_costs=round_costs,
             synchronous_start=config.plain_rounds_before_pipeline,
         )
+
+    @property
+    def synchronous_ticks_per_round(self) -> float:
+        """Mean synchronous plain ticks that a drafted round drags behind it, over all rows."""
+        return self._overlap.ticks_per_round
 
     def gated_in(self, rows: Sequence[Row], capacity: int, in_flight: bool) -> list[Row]:
         """Of these decoding rows, those that may propose now. `in_flight`: a step whose tokens
@@ -172,6 +148,18 @@ class PromptLookup:
         for row in asked.drafts:
             row.asked = False
 
+    def count_synchronous_tick(self, asked: Asked) -> None:
+        """A synchronous tick without a prompt chunk ran: it counts what rounds cost. (Beside a
+        chunk no overlap is lost: such a tick is synchronous anyway.)"""
+        for _ in range(asked.num_proposed):
+            self._overlap.drafted_round()
+        if not asked.num_proposed:
+            self._overlap.synchronous_tick()
+
+    def pipeline_resumed(self) -> None:
+        """A prime, or no row is left: synchronous ticks from here on have another cause."""
+        self._overlap.primed()
+
     def may_prime(self, asked: Asked, rows: Sequence[Row], capacity: int) -> bool:
         """Rule 4, after a synchronous tick without a prompt chunk that asked `asked`; `rows` are
         those that decode on. A row that is gated in only now was not asked: not yet."""
@@ -191,7 +179,9 @@ class PromptLookup:
             self._start_drafter(row)
         elif draft:
             if self._round_costs is not None:
-                row.drafter.round_costs = self._round_costs(len(row.tokens), self.overlap.mean)
+                row.drafter.round_costs = self._round_costs(
+                    len(row.tokens), self.synchronous_ticks_per_round
+                )
             row.drafter.accept_verified_tokens(draft, accepted, tokens)
         else:
             row.drafter.observe_emitted(tokens)

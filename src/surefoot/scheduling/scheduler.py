@@ -71,10 +71,6 @@ class Scheduler:
         )
 
     @property
-    def prompt_lookup(self) -> PromptLookup:
-        return self._lookup
-
-    @property
     def lookahead(self) -> InFlight | None:
         """The stored lookahead: submitted and not read."""
         return self._lookahead.stored
@@ -191,15 +187,16 @@ class Scheduler:
         self._departures.free_idle(None)
         if chunks:
             return
-        self._lookup.overlap.synchronous_tick(asked.num_proposed)
-        if self._may_prime(asked):
-            self._lookup.overlap.primed()
+        self._lookup.count_synchronous_tick(asked)
+        if not self._rows:
+            self._lookup.pipeline_resumed()
+        elif self._may_prime(asked):
             self._prime(asked, [plan_round(row) for row in self._rows.values()])
 
     def _may_prime(self, asked: Asked) -> bool:
         rows = list(self._rows.values())
         pipelines = self._lookup.may_prime(asked, rows, self._capacity)
-        return self._config.lookahead and pipelines and bool(rows) and not self._joiner_waits
+        return self._config.lookahead and pipelines and not self._joiner_waits
 
     def _pipelined_tick(self) -> None:
         """One step is in flight: ask, prime the one after it or not, read it (rules 1 to 3)."""
@@ -234,6 +231,7 @@ class Scheduler:
             [self._rows[row_id] for row_id in planned], self._capacity, in_flight=True
         )
         invariants.i3_no_prime_past_proposal(gated_in, asked.row_ids, asked.num_proposed)
+        self._lookup.pipeline_resumed()
         self._lookahead.store(self._forwards.submit(plans))
 
     def _commit_flight(self, flight: InFlight, unwound: Sequence[Row]) -> list[Row]:
