@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,7 @@ class FakeStream:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.cancelled = asyncio.Event()
+        self.cancelled_for_threads = threading.Event()
         self.ended = False
         self._num_emitted = 0
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -101,6 +103,7 @@ class FakeStream:
 
     def cancel(self) -> None:
         self.cancelled.set()
+        self.cancelled_for_threads.set()
         self.finish(FinishReason.CANCELLED)
 
     def _put(self, event: Event) -> None:
@@ -132,6 +135,7 @@ class FakeSink:
         self.script = script
         self.streams: list[FakeStream] = []
         self.submitted = asyncio.Event()
+        self.submitted_for_threads = threading.Semaphore(0)
         self.refuse_after: tuple[int, SurefootError] | None = None
         self._ids = itertools.count(1)
 
@@ -145,6 +149,7 @@ class FakeSink:
         self.streams.append(stream)
         self.script(stream)
         self.submitted.set()
+        self.submitted_for_threads.release()
         return stream
 
     @property

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -145,9 +143,8 @@ class Api:
             *(Route(path, unserved, methods=["POST"]) for path in UNSERVED),
         ]
 
-    @asynccontextmanager
-    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        yield
+    def close(self) -> None:
+        """Give up what still waits to be encoded. For the end of the server."""
         self._gate.close()
 
 
@@ -197,7 +194,6 @@ def create_app(state: ServerState, config: ServerConfig) -> Starlette:
         routes=api.routes(),
         middleware=[*cors(config.cors_origins), edge],
         exception_handlers={HTTPException: http_error},
-        lifespan=api.lifespan,
     )
     app.router.redirect_slashes = False
     app.state.api = api

@@ -90,7 +90,7 @@ def build_server(app: Starlette, state: ServerState, config: ServerConfig) -> Dr
         http=protocol,
         ws="none",
         loop="asyncio",
-        lifespan="on",
+        lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
@@ -105,6 +105,9 @@ def run_server(
     app: Starlette, listener: socket.socket, state: ServerState, config: ServerConfig
 ) -> None:
     """Serve until stopped. Raises `state.failure` if the model failed to load."""
-    build_server(app, state, config).run(sockets=[listener])
+    try:
+        build_server(app, state, config).run(sockets=[listener])
+    finally:
+        app.state.api.close()
     if state.failure is not None:
         raise state.failure
