@@ -126,8 +126,9 @@ def replay_trace(
     """Walk `trace` under `config` and price it by `costs`.
 
     `overlap` given: the row is priced as on a server with automatic thresholds. Before each
-    drafted round is recorded its drafter gets `costs.round_costs` of the round's context bucket
-    and the meter's mean; one meter goes through all traces of a server.
+    drafted round is recorded its drafter gets `costs.round_costs` of the context bucket, the
+    round's tokens counted, and of the meter's mean, the round not counted; one meter goes
+    through all traces of a server.
     """
     walk = _Walk(trace, config, costs if overlap is not None else None, overlap)
     walk.run()
@@ -185,6 +186,10 @@ class _Walk:
     def _complete(self) -> bool:
         return self._emitted == len(self._trace.emitted)
 
+    @property
+    def _context(self) -> int:
+        return len(self._trace.prompt) + self._emitted
+
     def _room(self, *, in_flight: bool) -> int:
         trace = self._trace
         return proposal_room(
@@ -227,17 +232,15 @@ class _Walk:
         samples = trace.emitted[position : position + len(draft) + 1]
         kept = emitted_tokens(draft, samples, trace.end_ids)
         accepted = min(accepted_prefix(draft, samples), len(kept))
-        tick = self._tick(TickKind.VERIFY, len(draft) + 1)
+        self._tick(TickKind.VERIFY, len(draft) + 1)
         self.rounds.append(VerifyRound(position, len(draft), accepted))
-        self._overlap.drafted_round()
+        self._emitted += len(kept)
         if self._pricing is not None:
             self.drafter.round_costs = self._pricing.round_costs(
-                tick.context, self._max_draft, self._overlap.ticks_per_round
+                self._context, self._max_draft, self._overlap.ticks_per_round
             )
         self.drafter.accept_verified_tokens(draft, accepted, kept)
-        self._emitted += len(kept)
+        self._overlap.drafted_round()
 
-    def _tick(self, kind: TickKind, width: int = 1) -> Tick:
-        tick = Tick(kind, len(self._trace.prompt) + self._emitted, width)
-        self.ticks.append(tick)
-        return tick
+    def _tick(self, kind: TickKind, width: int = 1) -> None:
+        self.ticks.append(Tick(kind, self._context, width))
