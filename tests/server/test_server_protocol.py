@@ -145,8 +145,8 @@ def test_a_chunked_body_is_counted() -> None:
 
 def test_too_many_connections() -> None:
     config = ServerConfig(connection=ConnectionLimits(max_connections=2))
-    with serving(say("OK"), config) as (server, _):
-        with server.connect() as first, server.connect() as second:
+    with serving(say("OK"), config) as (server, _), server.connect() as first:
+        with server.connect() as second:
             for connection in (first, second):
                 connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert status_of(connection.recv(65536)) == 200

@@ -187,14 +187,20 @@ class Harness:
         transport = httpx.ASGITransport(app=self.app)
         return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
-    def post(self, path: str, body: object, **kwargs: Any) -> httpx.Response:
+    def send(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         """One request on an event loop of its own."""
 
         async def run() -> httpx.Response:
             async with self.client() as client:
-                return await client.post(path, json=body, **kwargs)
+                return await client.request(method, path, **kwargs)
 
         return asyncio.run(run())
+
+    def post(self, path: str, body: object) -> httpx.Response:
+        return self.send("POST", path, json=body)
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return self.send("GET", path, headers=headers)
 
     def chat(self, **body: Any) -> httpx.Response:
         messages = [{"role": "user", "content": "hi"}]
@@ -202,10 +208,3 @@ class Harness:
 
     def complete(self, **body: Any) -> httpx.Response:
         return self.post("/v1/completions", {"prompt": "hi"} | body)
-
-    def get(self, path: str, **kwargs: Any) -> httpx.Response:
-        async def run() -> httpx.Response:
-            async with self.client() as client:
-                return await client.get(path, **kwargs)
-
-        return asyncio.run(run())
