@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
 from fakes import ScriptedEngine
 from surefoot.cli.chat import Conversation
-from surefoot.cli.replying import Reply, record, reply_to, sampling, speed_line
+from surefoot.cli.replying import Reply, reply_to, sampling, speed_line, trace_of
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import FinishReason
-from surefoot.core.request import TextStepper
+from surefoot.core.request import Request, TextStepper
 from surefoot.core.timings import Timings
 from surefoot.errors import ContextLengthError, EngineError
 from surefoot.runtime.loop import EngineLoop
 from surefoot.runtime.mailbox import Mailbox
 from surefoot.scheduling.scheduler import Scheduler
+from surefoot.speculation.traces import Trace
 
 GREEDY = sampling(0.0, 0, 1.0, seed=1)
 
@@ -80,7 +79,7 @@ def test_text_is_written_as_it_comes_and_returned_whole(runner: ScriptedRunner) 
     assert "".join(written) == reply.text
     assert reply.text.startswith("5 6 7 ")
     assert len(written) > 3
-    assert (reply.prompt_ids, reply.token_ids) == ((1, 2), (5, 6, 7, 99))
+    assert (reply.request.prompt_ids, reply.token_ids) == ((1, 2), (5, 6, 7, 99))
     assert reply.reason is FinishReason.STOP
 
 
@@ -126,21 +125,13 @@ def test_a_seed_is_drawn_only_when_none_is_given() -> None:
     assert sampling(0.8, 0, 1.0, seed=None) != sampling(0.8, 0, 1.0, seed=None)
 
 
-REPLY = Reply((1, 2), (3, 4), "x", FinishReason.STOP, Timings(2, 10.0, 2, 40.0))
-
-
-def test_the_speed_line() -> None:
-    assert speed_line(REPLY) == (
+def test_the_speed_line_and_the_trace() -> None:
+    request = Request(1, (1, 2), 9, GREEDY, Spelled(), end_ids=frozenset({4}))
+    reply = Reply(request, (3, 4), "x", FinishReason.STOP, Timings(2, 10.0, 2, 40.0))
+    assert speed_line(reply) == (
         "prompt: 2 tokens, 200.0 tokens/s; reply: 2 tokens, 50.0 tokens/s (stop)"
     )
-
-
-def test_traces_are_appended(tmp_path: Path) -> None:
-    path = tmp_path / "traces.jsonl"
-    record(REPLY, path)
-    record(REPLY, path)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert lines == [{"prompt": [1, 2], "emitted": [3, 4]}] * 2
+    assert trace_of(reply, 10) == Trace((1, 2), (3, 4), 9, frozenset({4}), 10)
 
 
 def one_token_a_message(messages: Sequence[dict[str, str]]) -> list[int]:

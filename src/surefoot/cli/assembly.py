@@ -54,7 +54,7 @@ class Stack:
         """Raises `ModelError` where there is no template."""
         if self.template is None:
             raise ModelError(f"{self.model.name} has no chat template")
-        return self.template.encode(messages, self.tokenizer)
+        return self.template.encode_chat(self.tokenizer, messages)
 
     def encode_text(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, parse_special=True, add_bos=self.tokenizer.add_bos)
@@ -74,13 +74,25 @@ def build_stack(
     """Resolve, load and start. Raises `SurefootError`; nothing is left running then."""
     store = model_store()
     loaded = load_gguf(resolve_model(options.model, store, hub=model_hub(), say=say))
-    tokenizer = Tokenizer.from_gguf_metadata(loaded.metadata)
-    template = ChatTemplate.from_gguf_metadata(loaded.metadata)
+    tokenizer, template = text_of(loaded, options.pre_tokenizer)
     config = engine_config(options, loaded.spec.context_length, scheduling.max_rows)
     engine = Engine(loaded.spec, loaded.weights, loaded.fingerprint, store.graphs, config)
     loop = EngineLoop(Scheduler(engine, scheduling, prompt_lookup))
     loop.start()
     return Stack(loaded, config, tokenizer, template, engine, loop, Mailbox(loop))
+
+
+def text_of(model: LoadedModel, pre: str | None) -> tuple[Tokenizer, ChatTemplate | None]:
+    """The model's tokenizer, told of the token that its template ends turns with, and the
+    template. Raises `ModelError` with the file's name."""
+    try:
+        tokenizer = Tokenizer.from_gguf_metadata(model.metadata, pre=pre)
+        template = ChatTemplate.from_gguf_metadata(model.metadata)
+    except ModelError as error:
+        raise ModelError(f"{model.name}: {error.message}") from error
+    if template is not None:
+        tokenizer.also_end_at(template.end_of_turn_ids(tokenizer))
+    return tokenizer, template
 
 
 def engine_config(options: RunOptions, model_context: int, num_windows: int) -> EngineConfig:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from surefoot.cli import options as flags
 from surefoot.cli.console import say
+from surefoot.cli.generate import running
 from surefoot.cli.replying import Runner, reply_to, sampling, speed_line
 from surefoot.errors import SurefootError
 
@@ -33,17 +34,14 @@ def chat(
     context: flags.Context = None,
     threads: flags.Threads = None,
     deterministic: flags.Deterministic = False,
+    pre_tokenizer: flags.PreTokenizer = None,
 ) -> None:
     """Talk to a model in the terminal."""
-    from surefoot.cli.assembly import build_stack
-    from surefoot.config import SchedulerConfig
-
     params = sampling(temperature, top_k, top_p, seed)
-    options = flags.RunOptions(model, context, threads, deterministic)
-    stack = build_stack(options, SchedulerConfig(max_rows=1))
+    options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer)
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (its import is what gives `input` line editing)
-    try:
+    with running(options) as stack:
         conversation = Conversation(stack.encode_chat, stack.capacity, system)
         say(f"{stack.model.name}. {HELP}")
         while (line := _read_line()) is not None:
@@ -55,8 +53,6 @@ def chat(
                 say(HELP)
             elif line:
                 _turn(stack, conversation, line, params)
-    finally:
-        stack.close()
 
 
 class Conversation:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,10 +17,16 @@ from surefoot.cli.lookup_flags import (
     DraftPolicyName,
     NgramMax,
     NgramMin,
+    WatchedLookup,
     lookup_config,
 )
-from surefoot.cli.replying import Reply, record, reply_to, sampling, speed_line
+from surefoot.cli.replying import reply_to, sampling, speed_line, trace_of
+from surefoot.config import SchedulerConfig
 from surefoot.core.events import FinishReason
+from surefoot.speculation.traces import write_traces
+
+if TYPE_CHECKING:
+    from surefoot.cli.assembly import Stack
 
 
 def generate(
@@ -39,6 +47,7 @@ def generate(
     context: flags.Context = None,
     threads: flags.Threads = None,
     deterministic: flags.Deterministic = False,
+    pre_tokenizer: flags.PreTokenizer = None,
     prompt_lookup: Annotated[
         bool, typer.Option("--prompt-lookup", help="Draft tokens from the context.")
     ] = False,
@@ -51,48 +60,51 @@ def generate(
     ] = None,
 ) -> None:
     """Write a reply to stdout as it is made, and its speed to stderr."""
-    from surefoot.cli.assembly import build_stack
-    from surefoot.cli.lookup_flags import WatchedLookup
-    from surefoot.config import SchedulerConfig
-
     text = sys.stdin.read() if prompt == "-" else prompt
-    params = sampling(temperature, top_k, top_p, seed)
     lookup = None
     if prompt_lookup:
         lookup = WatchedLookup(lookup_config(policy, draft_max, ngram_min, ngram_max))
-    stack = build_stack(
-        flags.RunOptions(model, context, threads, deterministic),
-        SchedulerConfig(max_rows=1),
-        lookup.scheduler_part if lookup else None,
-    )
-    try:
-        messages = [{"role": "system", "content": system}] if system is not None else []
-        messages.append({"role": "user", "content": text})
+    run = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer)
+    with running(run, lookup) as stack:
         reply = reply_to(
             stack,
-            stack.encode_text(text) if raw else stack.encode_chat(messages),
-            params,
+            stack.encode_text(text) if raw else stack.encode_chat(one_turn(system, text)),
+            sampling(temperature, top_k, top_p, seed),
             max_tokens=max_tokens,
             stop=stop or (),
             write=_write,
         )
-    finally:
-        stack.close()
-    _report(reply, record_to)
-    if lookup:
+        trace = trace_of(reply, stack.capacity)
+    if not reply.text.endswith("\n"):
+        _write("\n")
+    if record_to is not None:
+        write_traces([trace], record_to, append=True)
+    say(speed_line(reply))
+    if lookup is not None:
         say(lookup.summary_line(len(reply.token_ids)))
     if reply.reason is FinishReason.CANCELLED:
         raise typer.Exit(130)
 
 
+@contextmanager
+def running(run: flags.RunOptions, lookup: WatchedLookup | None = None) -> Iterator[Stack]:
+    """A stack for one row at a time, closed at the end."""
+    from surefoot.cli.assembly import build_stack
+
+    part = None if lookup is None else lookup.scheduler_part()
+    stack = build_stack(run, SchedulerConfig(max_rows=1), part)
+    try:
+        yield stack
+    finally:
+        stack.close()
+
+
+def one_turn(system: str | None, text: str) -> list[dict[str, str]]:
+    """The messages of a conversation that begins with `text`."""
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    return [*messages, {"role": "user", "content": text}]
+
+
 def _write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-def _report(reply: Reply, record_to: Path | None) -> None:
-    if not reply.text.endswith("\n"):
-        _write("\n")
-    if record_to is not None:
-        record(reply, record_to)
-    say(speed_line(reply))

@@ -48,13 +48,14 @@ class WatchedLookup:
     """Prompt lookup for one row whose counts are wanted afterwards."""
 
     def __init__(self, config: PromptLookupConfig) -> None:
-        from surefoot.scheduling.prompt_lookup import PromptLookup
-
         self._config = config
         self._drafter: PromptLookupDrafter | None = None
-        self.scheduler_part: PromptLookup = PromptLookup(
-            self._new_drafter, synchronous_start=config.plain_rounds_before_pipeline
-        )
+
+    def scheduler_part(self) -> PromptLookup:
+        from surefoot.scheduling.prompt_lookup import PromptLookup
+
+        start = self._config.plain_rounds_before_pipeline
+        return PromptLookup(self._new_drafter, synchronous_start=start)
 
     def summary_line(self, num_tokens: int) -> str:
         """The last row's counts for a reply of `num_tokens`."""

@@ -40,6 +40,14 @@ Deterministic = Annotated[
         help="Texts do not depend on what else is being served, at 1.2 to 1.5 times the step time.",
     ),
 ]
+PreTokenizer = Annotated[
+    str | None,
+    typer.Option(
+        help="How text is cut before BPE, for a file that does not say (tokenizer.ggml.pre).",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
 Temperature = Annotated[
     float, typer.Option("--temp", "--temperature", help="0 takes the likeliest token.", min=0.0)
 ]
@@ -60,6 +68,7 @@ class RunOptions:
     context: int | None = None
     threads: int | None = None
     deterministic: bool = False
+    pre_tokenizer: str | None = None
 
 
 def scheduler_config(parallel: int, max_queue_depth: int, chunk: str) -> SchedulerConfig:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from surefoot.core.events import Failed, Finished, FinishReason, TokensEmitted
@@ -14,6 +12,7 @@ from surefoot.core.request import Request, SamplingParams, TextStepper
 from surefoot.core.timings import Timings
 from surefoot.errors import ContextLengthError
 from surefoot.runtime.mailbox import Mailbox
+from surefoot.speculation.traces import Trace
 
 Write = Callable[[str], object]
 
@@ -39,7 +38,7 @@ class Runner(Protocol):
 class Reply:
     """What was asked and what came back."""
 
-    prompt_ids: tuple[int, ...]
+    request: Request
     token_ids: tuple[int, ...]
     text: str
     reason: FinishReason
@@ -119,7 +118,7 @@ def _read(mailbox: Mailbox, request: Request, write: Write) -> Reply:
             raise KeyboardInterrupt from None
     end = gathered.end
     text = "".join(gathered.texts)
-    return Reply(request.prompt_ids, tuple(gathered.token_ids), text, end.reason, end.timings)
+    return Reply(request, tuple(gathered.token_ids), text, end.reason, end.timings)
 
 
 def speed_line(reply: Reply) -> str:
@@ -132,8 +131,12 @@ def speed_line(reply: Reply) -> str:
     )
 
 
-def record(reply: Reply, path: Path) -> None:
-    """Append the reply's trace to a JSON-lines file, for `surefoot replay`."""
-    with open(path, "a", encoding="utf-8") as file:
-        trace = {"prompt": list(reply.prompt_ids), "emitted": list(reply.token_ids)}
-        file.write(json.dumps(trace, separators=(",", ":")) + "\n")
+def trace_of(reply: Reply, capacity: int) -> Trace:
+    """The reply as `surefoot replay` reads it."""
+    return Trace(
+        prompt=reply.request.prompt_ids,
+        emitted=reply.token_ids,
+        max_tokens=reply.request.max_tokens,
+        end_ids=reply.request.end_ids,
+        capacity=capacity,
+    )

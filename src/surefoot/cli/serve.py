@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -17,9 +18,20 @@ import typer
 
 from surefoot.cli import options as flags
 from surefoot.cli.console import say
+from surefoot.config import SchedulerConfig
 from surefoot.errors import ConfigError
 from surefoot.server.limits import ServerConfig
-from surefoot.server.listening import default_allowed_hosts, is_loopback
+from surefoot.server.listening import bind_socket, default_allowed_hosts, is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What `surefoot serve` was asked for, checked."""
+
+    server: ServerConfig
+    options: flags.RunOptions
+    scheduling: SchedulerConfig
+    aliases: tuple[str, ...] = ()
 
 
 class LogLevel(StrEnum):
@@ -44,6 +56,7 @@ def serve(
         str, typer.Option(help="Prompt tokens read in one step, or auto.", metavar="N|auto")
     ] = "auto",
     deterministic: flags.Deterministic = False,
+    pre_tokenizer: flags.PreTokenizer = None,
     api_key: Annotated[
         list[str] | None, typer.Option(help="Ask clients for this key (repeatable).")
     ] = None,
@@ -65,13 +78,7 @@ def serve(
     log_level: Annotated[LogLevel, typer.Option(help="What to log.")] = LogLevel.INFO,
 ) -> None:
     """Serve a model over the OpenAI HTTP API."""
-    from surefoot.cli.serving import Serving, run
-
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    set_up_logging(log_level)
     keys = api_keys(api_key or (), api_key_file)
     config = ServerConfig(
         api_keys=keys,
@@ -79,11 +86,27 @@ def serve(
         allowed_hosts=allowed_hosts(host, allowed_host or ()),
         drain_timeout_s=drain_timeout,
     )
+    scheduling = flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size)
+    options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer)
+    serving = Serving(config, options, scheduling, tuple(alias or ()))
+    listener = bind_socket(host, port)
     if not keys and not is_loopback(host):
         say(f"warning: {host} can be reached from outside, and no --api-key is asked for")
-    scheduling = flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size)
-    options = flags.RunOptions(model, context, threads, deterministic)
-    run(Serving(host, port, config, options, scheduling, tuple(alias or ())))
+    # Imported only now: what takes time must not come before the port is known to be free.
+    from surefoot.cli.serving import run
+
+    run(serving, listener)
+
+
+def set_up_logging(level: LogLevel) -> None:
+    """One line an event on stderr. What uvicorn says of starting and stopping we say ourselves."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    if level is not LogLevel.DEBUG:
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def api_keys(given: Sequence[str], file: Path | None) -> tuple[str, ...]:

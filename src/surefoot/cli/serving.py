@@ -1,25 +1,27 @@
-"""A server's life: bind, load beside it, serve, drain, close."""
+"""A server's life on a bound socket: load beside it, serve, drain, close."""
 
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import surefoot
-from surefoot.cli.assembly import Stack, build_stack
 from surefoot.cli.console import human_bytes, say
-from surefoot.cli.options import RunOptions
 from surefoot.cli.replying import reply_to, sampling
 from surefoot.config import SchedulerConfig
 from surefoot.errors import ModelError, SurefootError
 from surefoot.loading.store import DEFAULT_NAME, MODEL_SUFFIX
 from surefoot.server.app import create_app
-from surefoot.server.limits import ServerConfig
-from surefoot.server.listening import base_url, bind_socket
+from surefoot.server.listening import base_url
 from surefoot.server.serve import run_server
 from surefoot.server.state import ServedModel, ServerState
+
+if TYPE_CHECKING:
+    from surefoot.cli.assembly import Stack
+    from surefoot.cli.serve import Serving
 
 log = logging.getLogger(__name__)
 
@@ -27,22 +29,8 @@ WARM_UP_TOKENS = 3
 """A prompt, a synchronous step and a pipelined one: the first client finds all three used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """What `surefoot serve` was asked for, checked."""
-
-    host: str
-    port: int
-    server: ServerConfig
-    options: RunOptions
-    scheduling: SchedulerConfig
-    aliases: tuple[str, ...] = ()
-
-
-def run(serving: Serving) -> None:
-    """Serve until a signal. Raises `SurefootError` for an address that cannot be had, and what
-    the load failed with."""
-    listener = bind_socket(serving.host, serving.port)
+def run(serving: Serving, listener: socket.socket) -> None:
+    """Serve until a signal. Raises what the load failed with."""
     state = ServerState()
     app = create_app(state, serving.server)
     say(f"surefoot {surefoot.__version__} on {base_url(listener)}, loading {serving.options.model}")
@@ -76,6 +64,8 @@ class Loader:
     def _load(self) -> None:
         began = time.monotonic()
         try:
+            from surefoot.cli.assembly import build_stack
+
             self._stack = stack = build_stack(self._serving.options, self._serving.scheduling)
             warm_up(stack)
         except SurefootError as error:

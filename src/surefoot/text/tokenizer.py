@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import tokenizers
@@ -85,6 +86,11 @@ class Tokenizer:
     def end_ids(self) -> frozenset[int]:
         """Every token that ends a reply: eos, eot, eom and the well-known end-of-turn texts."""
         return self._vocabulary.end_ids
+
+    def also_end_at(self, end_ids: Iterable[int]) -> None:
+        """Further tokens that end a reply, such as the one that the chat template ends a turn
+        with. Call it before anybody reads `end_ids`."""
+        self._vocabulary = replace(self._vocabulary, end_ids=self.end_ids | frozenset(end_ids))
 
     @property
     def strips_leading_space(self) -> bool:
