@@ -58,6 +58,12 @@ class SpecialSplitter:
         _append(pieces, text[start:])
         return pieces
 
+    def limited_to(self, special_texts: Iterable[str]) -> SpecialSplitter:
+        """The same, but of the special tokens only these."""
+        kept = set(special_texts)
+        added = self._added.values()
+        return SpecialSplitter(token for token in added if token.text in kept or not token.special)
+
 
 def _append(pieces: list[Piece], text: str) -> None:
     if text:
