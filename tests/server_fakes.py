@@ -20,6 +20,8 @@ from surefoot.server.limits import ServerConfig
 from surefoot.server.state import ServedModel, ServerState
 from surefoot.text.stop_text import RowText
 
+TIMEOUT_S = 20.0
+
 END = 256
 OTHER_SPECIAL = 257
 
@@ -191,7 +193,7 @@ class Harness:
         """One request on an event loop of its own."""
 
         async def run() -> httpx.Response:
-            async with self.client() as client:
+            async with asyncio.timeout(TIMEOUT_S), self.client() as client:
                 return await client.request(method, path, **kwargs)
 
         return asyncio.run(run())

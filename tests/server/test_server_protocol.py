@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -145,15 +146,15 @@ def test_a_chunked_body_is_counted() -> None:
 
 def test_too_many_connections() -> None:
     config = ServerConfig(connection=ConnectionLimits(max_connections=2))
-    with serving(say("OK"), config) as (server, _), server.connect() as first:
-        with server.connect() as second:
-            for connection in (first, second):
-                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                assert status_of(connection.recv(65536)) == 200
-            with server.connect() as third:
-                reply = read_reply(third)
-                assert status_of(reply) == 503
-                assert b"retry-after: 1" in reply
+    with ExitStack() as stack:
+        server, _ = stack.enter_context(serving(say("OK"), config))
+        for _ in range(2):
+            connection = stack.enter_context(server.connect())
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert status_of(connection.recv(65536)) == 200
+        reply = read_reply(stack.enter_context(server.connect()))
+        assert status_of(reply) == 503
+        assert b"retry-after: 1" in reply
 
 
 def test_a_client_that_never_reads_is_cancelled() -> None:

@@ -59,9 +59,3 @@ def host_name(value: bytes) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] if host.count(":") == 1 else host
-
-
-def parse_key_file(text: str) -> tuple[str, ...]:
-    """One key a line; blank lines and lines that start with `#` are skipped."""
-    lines = (line.strip() for line in text.splitlines())
-    return tuple(line for line in lines if line and not line.startswith("#"))
