@@ -210,3 +210,7 @@ class Harness:
 
     def complete(self, **body: Any) -> httpx.Response:
         return self.post("/v1/completions", {"prompt": "hi"} | body)
+
+    def metrics(self) -> bytes:
+        page: bytes = self.app.state.api.metrics.render()
+        return page
