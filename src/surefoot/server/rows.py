@@ -179,6 +179,10 @@ class LiveRows:
     def num_groups(self) -> int:
         return len(self._groups)
 
+    def pumps(self) -> list[asyncio.Task[None]]:
+        """One task for every row that is being read."""
+        return [pump for group in self._groups for pump in group.pumps]
+
     def _keep(self, group: RowGroup) -> None:
         self._groups.add(group)
         ended = asyncio.gather(*group.pumps, return_exceptions=True)

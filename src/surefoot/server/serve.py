@@ -79,6 +79,9 @@ class DrainingServer(uvicorn.Server):
         cut = loop.call_later(self._drain_timeout_s, self._live.fail_all, error)
         await super().shutdown(sockets)
         cut.cancel()
+        if self.server_state.tasks:  # stopped by a second signal
+            self._live.fail_all(error)
+            await asyncio.wait(set(self.server_state.tasks), timeout=END_S)
 
 
 def build_server(app: Starlette, state: ServerState, config: ServerConfig) -> DrainingServer:
