@@ -136,13 +136,13 @@ class TestOverlap:
         assert run.lookup.synchronous_ticks_per_round == 2.0
 
     def test_prices_follow_the_estimate_and_the_context(self) -> None:
-        asked: list[tuple[int, float]] = []
+        asked: list[tuple[int, float, bool]] = []
 
-        def prices(context: int, ticks: float) -> tuple[float, ...]:
-            asked.append((context, ticks))
+        def prices(context: int, ticks: float, sampled: bool) -> tuple[float, ...]:
+            asked.append((context, ticks, sampled))
             return (0.0,) * 9
 
         lookup = PromptLookup(Diaries(GRADED), round_costs=prices)
         run = Run(ScriptedEngine(1, 64, replies=REPLIES), None, lookup)
         run.add(request(1, PROMPT, 15)).finish()
-        assert asked == [(15, 2.0), (25, (8 * 2 + 3) / 9)]
+        assert asked == [(15, 2.0, False), (25, (8 * 2 + 3) / 9, False)]

@@ -109,8 +109,9 @@ class Walk:
         self.ticks: list[tuple[TickKind, int]] = []
         self.run(trace)
 
-    def price(self, context: int, ticks_per_round: float) -> tuple[float, ...]:
+    def price(self, context: int, ticks_per_round: float, sampled: bool) -> tuple[float, ...]:
         assert self.pricing is not None
+        assert not sampled
         return self.pricing.round_costs(context, self.diaries.config.max_draft, ticks_per_round)
 
     def run(self, trace: Trace) -> None:

@@ -80,6 +80,10 @@ class Engine:
         """Give the window's memory back once the steps submitted before have run."""
         self._executor.submit(lambda: self._memory.release(window))
 
+    def fill_window(self, window: int, length: int) -> None:
+        """Make `length` positions of a free window valid noise, for measuring steps over them."""
+        self._executor.submit(lambda: self._memory.fill(window, length)).result()
+
     def close(self) -> None:
         self._executor.close()
 

@@ -38,6 +38,15 @@ class KvMemory:
         """Keys and values of layer 0, of layer 1, ...: the same buffers at every call."""
         return self._values[window]
 
+    def fill(self, window: int, length: int) -> None:
+        """Write noise into the first `length` positions: what attention over a context of that
+        length costs can then be measured without reading a prompt first. (Untouched pages would
+        all be the one zero page, which no cache misses.)"""
+        noise = np.random.default_rng(0).standard_normal(self._shape[3], dtype=np.float32)
+        for buffer in self._maps[window]:
+            array = np.frombuffer(buffer, dtype=np.float32).reshape(self._shape)
+            array[:, :, :length] = noise
+
     def release(self, window: int) -> None:
         """Give the window's pages back; it reads as zeros until written again."""
         for buffer in self._maps[window]:

@@ -51,10 +51,10 @@ log = logging.getLogger(__name__)
 DrafterFactory = Callable[[frozenset[int]], Drafter]
 """A new row's drafter, given the row's end ids."""
 
-RoundCosts = Callable[[int, float], tuple[float, ...]]
-"""`round_costs(context, synchronous_ticks)`: what a round costs by width, in plain steps, at a
-sequence of `context` tokens, when `synchronous_ticks` synchronous plain ticks follow a drafted
-round on average."""
+RoundCosts = Callable[[int, float, bool], tuple[float, ...]]
+"""`round_costs(context, synchronous_ticks, sampled)`: what a round costs by width, in plain steps,
+at a sequence of `context` tokens, when `synchronous_ticks` synchronous plain ticks follow a drafted
+round on average. `sampled`: each fed position pays for a draw from its logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,9 @@ class PromptLookup:
         elif draft:
             if self._round_costs is not None:
                 row.drafter.round_costs = self._round_costs(
-                    len(row.tokens), self.synchronous_ticks_per_round
+                    len(row.tokens),
+                    self.synchronous_ticks_per_round,
+                    row.request.sampling.needs_logits,
                 )
             row.drafter.accept_verified_tokens(draft, accepted, tokens)
         else:

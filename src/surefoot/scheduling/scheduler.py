@@ -27,9 +27,14 @@ from surefoot.scheduling.planning import chunk_lengths, plan_after, plan_chunk, 
 from surefoot.scheduling.prompt_lookup import Asked, PromptLookup
 from surefoot.scheduling.row import Row
 
+RestorePrefix = Callable[[Sequence[int], int], int]
+"""`restore_prefix(tokens, window)`: make the KV of a known prefix of `tokens` valid in `window` and
+say how long it is; at least one token is left to compute."""
+
 
 class Scheduler:
-    """`clock` gives seconds and is used for `Timings` alone: no decision depends on it."""
+    """`clock` gives seconds and is used for `Timings` alone: no decision depends on it.
+    `restore_prefix` is asked once for each admitted row."""
 
     def __init__(
         self,
@@ -37,6 +42,7 @@ class Scheduler:
         config: SchedulerConfig,
         prompt_lookup: PromptLookup | None = None,
         clock: Callable[[], float] = time.monotonic,
+        restore_prefix: RestorePrefix | None = None,
     ) -> None:
         assert config.max_rows <= engine.num_windows, (config.max_rows, engine.num_windows)
         self._engine = engine
@@ -44,6 +50,7 @@ class Scheduler:
         self._capacity = engine.capacity
         self._lookup = prompt_lookup if prompt_lookup is not None else PromptLookup()
         self._clock = clock
+        self._restore_prefix = restore_prefix
         self._forwards = Forwards(engine)
         self._waiting = WaitingQueue()
         self._rows: dict[int, Row] = {}
@@ -164,6 +171,9 @@ class Scheduler:
         while self._joiner_waits:
             row = self._waiting.pop()
             row.window = self._windows.take(row.row_id)
+            if self._restore_prefix is not None:
+                row.num_computed = self._restore_prefix(row.tokens, row.window)
+                assert 0 <= row.num_computed < len(row.tokens), row.num_computed
             if row.clock.admitted is None:
                 row.clock.admitted = self._clock()
             self._rows[row.row_id] = row
