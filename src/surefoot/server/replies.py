@@ -13,15 +13,15 @@ from starlette.responses import Response
 
 from surefoot.errors import SurefootError
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 INTERNAL_MESSAGE = "the server met an unexpected error; the log has the details"
 ENGINE_MESSAGE = "the model failed on this request; the log has the details"
 
 
 def encode_json(content: object) -> bytes:
     """Compact UTF-8 JSON. Not-a-number is never written: logits are checked before."""
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
-        "utf-8", "replace"
-    )
+    return _ENCODER.encode(content).encode("utf-8", "replace")
 
 
 class JsonReply(Response):

@@ -126,11 +126,14 @@ class RowGroup:
             raise error
 
     async def _take(self, wait_s: float) -> RowEvent | None:
-        try:
-            async with asyncio.timeout(wait_s):
-                item = await self._arrived.get()
-        except TimeoutError:
-            return None
+        if self._arrived.empty():
+            try:
+                async with asyncio.timeout(wait_s):
+                    item = await self._arrived.get()
+            except TimeoutError:
+                return None
+        else:
+            item = self._arrived.get_nowait()
         if self._error is not None:
             raise self._error
         return item
