@@ -215,14 +215,6 @@ def test_an_unexpected_error_is_a_500_that_tells_nothing(caplog: pytest.LogCaptu
     assert "secret.py" in caplog.text
 
 
-def test_the_access_log_has_the_request_id_and_no_query(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "surefoot.access"):
-        Harness(say("OK")).get("/health?token=abc", **{"X-Request-Id": "mine"})
-    (record,) = [r for r in caplog.records if r.name == "surefoot.access"]
-    assert record.getMessage() == "GET /health 200"
-    assert record.__dict__["request_id"] == "mine"
-
-
 def test_props_and_models() -> None:
     harness = Harness(say("OK"))
     assert harness.get("/v1/models").json() == {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -41,6 +42,7 @@ from surefoot.server.schema import CommonBody, parse_chat, parse_completion
 from surefoot.server.sse import SseReply, watching
 from surefoot.server.state import ServedModel, ServerState
 from surefoot.server.unsupported import ignored_header
+from surefoot.server.workers import Workers
 
 UNSERVED = {
     "/v1/embeddings": "embeddings",
@@ -59,23 +61,24 @@ class Api:
     def __init__(self, state: ServerState, config: ServerConfig) -> None:
         self._state = state
         self._config = config
-        self._bodies = BodyReader(config.body)
-        self._gate = Gate(config.request.max_prompt_tokens)
+        self._workers = Workers()
+        self._bodies = BodyReader(config.body, self._workers)
+        self._gate = Gate(config.request.max_prompt_tokens, self._workers)
         self.metrics = ServerMetrics(state)
         self.live = LiveRows(self.metrics)
 
     async def chat_completions(self, request: Request) -> Response:
         model = self._state.require_model()
-        data = await self._bodies.read_json(request)
-        body = parse_chat(data, self._config.request)
+        limits = self._config.request
+        body = await self._bodies.read(request, partial(parse_chat, limits=limits))
         job = await self._gate.chat_job(model, body)
         form = ChatFormat(model.tokenizer)
         return await self._reply(request, job, form, envelope(CHAT_PREFIX, model), body)
 
     async def completions(self, request: Request) -> Response:
         model = self._state.require_model()
-        data = await self._bodies.read_json(request)
-        body = parse_completion(data, self._config.request)
+        limits = self._config.request
+        body = await self._bodies.read(request, partial(parse_completion, limits=limits))
         job = await self._gate.completion_job(model, body)
         form = CompletionFormat(model.tokenizer, job.echo)
         return await self._reply(request, job, form, envelope(COMPLETION_PREFIX, model), body)
@@ -144,8 +147,8 @@ class Api:
         ]
 
     def close(self) -> None:
-        """Give up what still waits to be encoded. For the end of the server."""
-        self._gate.close()
+        """Give up what waits for a thread. For the end of the server."""
+        self._workers.close()
 
 
 KNOWN_PATHS = frozenset(

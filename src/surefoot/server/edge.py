@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from surefoot.errors import SurefootError
 from surefoot.server.auth import AllowedHosts, ApiKeys
+from surefoot.server.logs import current_request_id
 from surefoot.server.replies import error_reply, internal_error_reply
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Edge:
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(scope, send)
+        current_request_id.set(exchange.request_id)
         try:
             self._hosts.check(scope["headers"])
             if scope["path"] not in OPEN_PATHS:
@@ -55,12 +57,12 @@ class Edge:
             await self._app(scope, receive, exchange.send)
         except SurefootError as error:
             if error.http_status >= 500:
-                log.warning("request %s: %s", exchange.request_id, error.message)
+                log.warning("%s: %s", error.code, error.message)
             await exchange.answer(error_reply(error), receive)
         except ClientDisconnect:
-            log.debug("request %s: the client left", exchange.request_id)
+            log.debug("the client left before its request was whole")
         except Exception:
-            log.exception("request %s failed unexpectedly", exchange.request_id)
+            log.exception("a request failed unexpectedly")
             await exchange.answer(internal_error_reply(), receive)
         finally:
             self._finish(exchange)
@@ -73,10 +75,7 @@ class Edge:
             method,
             path,
             exchange.status,
-            extra={
-                "request_id": exchange.request_id,
-                "milliseconds": round(1000 * (time.monotonic() - exchange.started), 1),
-            },
+            extra={"milliseconds": round(1000 * (time.monotonic() - exchange.started), 1)},
         )
 
 

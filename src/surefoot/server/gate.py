@@ -7,10 +7,8 @@ validates again.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +17,7 @@ from surefoot.errors import ContextLengthError, InvalidRequestError, ModelNotFou
 from surefoot.server.fields import Prompt
 from surefoot.server.schema import ChatBody, CommonBody, CompletionBody, fold_seed
 from surefoot.server.state import ServedModel
+from surefoot.server.workers import Workers
 
 GREEDY_BELOW = 1e-5
 """A temperature under this is zero: the best token's lead over the next, divided by it, is
@@ -38,12 +37,11 @@ class Job:
 
 
 class Gate:
-    """Builds jobs. `new_seed` gives a seed to a request without one."""
+    """Builds jobs."""
 
-    def __init__(self, max_prompt_tokens: int, new_seed: Callable[[], int] | None = None) -> None:
+    def __init__(self, max_prompt_tokens: int, workers: Workers) -> None:
         self._max_prompt_tokens = max_prompt_tokens
-        self._new_seed = new_seed or (lambda: secrets.randbits(64))
-        self._encoders = ThreadPoolExecutor(2, thread_name_prefix="surefoot-encode")
+        self._workers = workers
 
     async def chat_job(self, model: ServedModel, body: ChatBody) -> Job:
         check_model_name(model, body.model)
@@ -52,7 +50,7 @@ class Gate:
             raise InvalidRequestError(
                 "the model has no chat template; use /v1/completions", param="messages"
             )
-        prompt_ids = await self._on_thread(partial(encode_chat, body.messages))
+        prompt_ids = await self._workers.run(partial(encode_chat, body.messages))
         return self._job(model, body, [prompt_ids], body.token_limit, body.num_logprobs)
 
     async def completion_job(self, model: ServedModel, body: CompletionBody) -> Job:
@@ -60,7 +58,7 @@ class Gate:
         template by hand. Chat content never is."""
         check_model_name(model, body.model)
         prompts = [
-            await self._on_thread(partial(encode_prompt, model, prompt)) for prompt in body.prompt
+            await self._workers.run(partial(encode_prompt, model, prompt)) for prompt in body.prompt
         ]
         job = self._job(model, body, prompts, body.token_limit, body.num_logprobs)
         if not body.echo:
@@ -68,12 +66,6 @@ class Gate:
         texts = [prompt_text(model, prompt) for prompt in body.prompt]
         echo = tuple(text for text in texts for _ in range(body.num_choices))
         return Job(job.rows, job.num_logprobs, job.stream, job.include_usage, echo)
-
-    def close(self) -> None:
-        self._encoders.shutdown(wait=False, cancel_futures=True)
-
-    async def _on_thread(self, encode: Callable[[], list[int]]) -> list[int]:
-        return await asyncio.get_running_loop().run_in_executor(self._encoders, encode)
 
     def _job(
         self,
@@ -84,7 +76,7 @@ class Gate:
         num_logprobs: int | None,
     ) -> Job:
         check_token_ids(model, body)
-        seed = self._new_seed() if body.seed is None else fold_seed(body.seed)
+        seed = secrets.randbits(64) if body.seed is None else fold_seed(body.seed)
         rows = []
         for prompt_ids in prompts:
             room = self._room(model, prompt_ids)
