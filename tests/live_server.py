@@ -68,12 +68,13 @@ def serving(
 class LiveLoop:
     """The real scheduler, loop and mailbox over a scripted engine, and a server before them."""
 
-    def __init__(self, engine: ScriptedEngine, config: ServerConfig | None = None) -> None:
+    def __init__(self, engine: ScriptedEngine, max_queue_depth: int) -> None:
         self.engine = engine
-        self.scheduler = Scheduler(engine, SchedulerConfig(max_rows=engine.num_windows))
+        scheduling = SchedulerConfig(engine.num_windows, max_queue_depth)
+        self.scheduler = Scheduler(engine, scheduling)
         self.loop = EngineLoop(self.scheduler)
         self.loop.start()
-        self.server = LiveServer(config)
+        self.server = LiveServer()
         self.server.state.set_ready(
             served_model(
                 Mailbox(self.loop),
@@ -93,8 +94,8 @@ class LiveLoop:
 
 
 @contextmanager
-def looping(engine: ScriptedEngine, config: ServerConfig | None = None) -> Iterator[LiveLoop]:
-    live = LiveLoop(engine, config)
+def looping(engine: ScriptedEngine, max_queue_depth: int = 256) -> Iterator[LiveLoop]:
+    live = LiveLoop(engine, max_queue_depth)
     try:
         yield live
     finally:
