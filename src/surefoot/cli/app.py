@@ -15,12 +15,14 @@ import typer
 from typer.exceptions import TyperException
 
 from surefoot import __version__
+from surefoot.cli.calibrate import calibrate
 from surefoot.cli.chat import chat
 from surefoot.cli.console import fail
 from surefoot.cli.environment import debugging
 from surefoot.cli.generate import generate
 from surefoot.cli.inspect import inspect
 from surefoot.cli.models import list_models, pull, rm
+from surefoot.cli.replay import replay
 from surefoot.cli.serve import serve
 from surefoot.errors import SurefootError
 
@@ -35,6 +37,8 @@ app.command()(serve)
 app.command()(generate)
 app.command()(chat)
 app.command()(inspect)
+app.command()(calibrate)
+app.command()(replay)
 app.command()(pull)
 app.command("list")(list_models)
 app.command()(rm)

@@ -6,7 +6,7 @@ two are its only client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from surefoot.cli.console import say
@@ -18,6 +18,7 @@ from surefoot.errors import ConfigError, ModelError
 from surefoot.loading.gguf import load_gguf
 from surefoot.loading.model import LoadedModel
 from surefoot.loading.resolve import resolve_model
+from surefoot.loading.store import ModelStore
 from surefoot.runtime.loop import EngineLoop
 from surefoot.runtime.mailbox import Mailbox
 from surefoot.scheduling.prompt_lookup import PromptLookup
@@ -68,18 +69,33 @@ class Stack:
         self.engine.close()
 
 
+MakeLookup = Callable[[ModelStore, Engine, LoadedModel], PromptLookup]
+"""The scheduler's prompt lookup, made once the engine is there and before it is used."""
+
+
 def build_stack(
-    options: RunOptions, scheduling: SchedulerConfig, prompt_lookup: PromptLookup | None = None
+    options: RunOptions, scheduling: SchedulerConfig, make_lookup: MakeLookup | None = None
 ) -> Stack:
     """Resolve, load and start. Raises `SurefootError`; nothing is left running then."""
+    store, loaded, engine = load_engine(options, scheduling.max_rows)
+    try:
+        tokenizer, template = text_of(loaded, options.pre_tokenizer)
+        lookup = None if make_lookup is None else make_lookup(store, engine, loaded)
+        loop = EngineLoop(Scheduler(engine, scheduling, lookup))
+    except BaseException:
+        engine.close()
+        raise
+    loop.start()
+    return Stack(loaded, engine.config, tokenizer, template, engine, loop, Mailbox(loop))
+
+
+def load_engine(options: RunOptions, num_windows: int) -> tuple[ModelStore, LoadedModel, Engine]:
+    """Resolve the model and open an engine over it. Raises `SurefootError`."""
     store = model_store()
     loaded = load_gguf(resolve_model(options.model, store, hub=model_hub(), say=say))
-    tokenizer, template = text_of(loaded, options.pre_tokenizer)
-    config = engine_config(options, loaded.spec.context_length, scheduling.max_rows)
+    config = engine_config(options, loaded.spec.context_length, num_windows)
     engine = Engine(loaded.spec, loaded.weights, loaded.fingerprint, store.graphs, config)
-    loop = EngineLoop(Scheduler(engine, scheduling, prompt_lookup))
-    loop.start()
-    return Stack(loaded, config, tokenizer, template, engine, loop, Mailbox(loop))
+    return store, loaded, engine
 
 
 def text_of(model: LoadedModel, pre: str | None) -> tuple[Tokenizer, ChatTemplate | None]:

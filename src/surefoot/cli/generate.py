@@ -91,8 +91,8 @@ def running(run: flags.RunOptions, lookup: WatchedLookup | None = None) -> Itera
     """A stack for one row at a time, closed at the end."""
     from surefoot.cli.assembly import build_stack
 
-    part = None if lookup is None else lookup.scheduler_part()
-    stack = build_stack(run, SchedulerConfig(max_rows=1), part)
+    make = None if lookup is None else lookup.scheduler_part
+    stack = build_stack(run, SchedulerConfig(max_rows=1), make)
     try:
         yield stack
     finally:

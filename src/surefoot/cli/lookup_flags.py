@@ -33,13 +33,18 @@ NgramMax = Annotated[
 
 
 def lookup_config(
-    policy: DraftPolicy | None, draft_max: int, ngram_min: int, ngram_max: int
+    policy: DraftPolicy | None,
+    draft_max: int,
+    ngram_min: int,
+    ngram_max: int,
+    adaptive: bool = True,
 ) -> PromptLookupConfig:
     """Raises `ConfigError` naming the field, the value and the limit."""
     return PromptLookupConfig(
         ngram_max=ngram_max,
         ngram_min=ngram_min,
         max_draft=draft_max,
+        adaptive=adaptive,
         policy=policy or DraftPolicy.default_for(BACKEND),
     )
 
@@ -51,7 +56,7 @@ class WatchedLookup:
         self._config = config
         self._drafter: PromptLookupDrafter | None = None
 
-    def scheduler_part(self) -> PromptLookup:
+    def scheduler_part(self, *_: object) -> PromptLookup:
         from surefoot.scheduling.prompt_lookup import PromptLookup
 
         start = self._config.plain_rounds_before_pipeline

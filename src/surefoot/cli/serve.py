@@ -18,6 +18,8 @@ import typer
 
 from surefoot.cli import options as flags
 from surefoot.cli.console import say
+from surefoot.cli.lookup_flags import DraftMax, DraftPolicyName, NgramMax, NgramMin, lookup_config
+from surefoot.cli.server_lookup import DraftKind, LookupOptions, lookup_options
 from surefoot.config import SchedulerConfig
 from surefoot.errors import ConfigError
 from surefoot.server.limits import ServerConfig
@@ -32,6 +34,7 @@ class Serving:
     options: flags.RunOptions
     scheduling: SchedulerConfig
     aliases: tuple[str, ...] = ()
+    lookup: LookupOptions | None = None
 
 
 class LogLevel(StrEnum):
@@ -75,6 +78,30 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(help="Seconds that replies may take to finish at the end.", min=0)
     ] = 30.0,
+    draft_kind: Annotated[
+        DraftKind, typer.Option(help="How tokens are proposed.")
+    ] = DraftKind.PROMPT_LOOKUP,
+    policy: DraftPolicyName = None,
+    draft_max: DraftMax = 7,
+    ngram_min: NgramMin = 2,
+    ngram_max: NgramMax = 3,
+    prompt_lookup_max_batch: Annotated[
+        int, typer.Option(help="Propose while at most this many rows decode (1 to 64).")
+    ] = 2,
+    min_tokens_per_round: Annotated[
+        str,
+        typer.Option(
+            help="Below this a row stops proposing: priced on this machine, never, or X tokens.",
+            metavar="auto|off|X",
+        ),
+    ] = "auto",
+    adaptive: Annotated[
+        bool,
+        typer.Option(
+            "--prompt-lookup-adaptive/--no-prompt-lookup-adaptive",
+            help="Stop where drafts miss; without it every match proposes in full.",
+        ),
+    ] = True,
     log_level: Annotated[LogLevel, typer.Option(help="What to log.")] = LogLevel.INFO,
 ) -> None:
     """Serve a model over the OpenAI HTTP API."""
@@ -88,7 +115,10 @@ def serve(
     )
     scheduling = flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size)
     options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer)
-    serving = Serving(config, options, scheduling, tuple(alias or ()))
+    base = lookup_config(policy, draft_max, ngram_min, ngram_max, adaptive)
+    lookup = lookup_options(base, min_tokens_per_round, prompt_lookup_max_batch)
+    drafts = lookup if draft_kind is DraftKind.PROMPT_LOOKUP else None
+    serving = Serving(config, options, scheduling, tuple(alias or ()), drafts)
     listener = bind_socket(host, port)
     if not keys and not is_loopback(host):
         say(f"warning: {host} can be reached from outside, and no --api-key is asked for")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import surefoot
 from surefoot.cli.console import human_bytes, say
 from surefoot.cli.replying import reply_to, sampling
+from surefoot.cli.server_lookup import ServerLookup
 from surefoot.config import SchedulerConfig
 from surefoot.errors import ModelError, SurefootError
 from surefoot.loading.store import DEFAULT_NAME, MODEL_SUFFIX
@@ -49,6 +50,7 @@ class Loader:
         self._serving = serving
         self._state = state
         self._url = url
+        self._lookup = None if serving.lookup is None else ServerLookup(serving.lookup)
         self._stack: Stack | None = None
         self._thread = threading.Thread(target=self._load, name="surefoot-loader", daemon=True)
 
@@ -66,7 +68,9 @@ class Loader:
         try:
             from surefoot.cli.assembly import build_stack
 
-            self._stack = stack = build_stack(self._serving.options, self._serving.scheduling)
+            serving, lookup = self._serving, self._lookup
+            make = None if lookup is None else lookup.make
+            self._stack = stack = build_stack(serving.options, serving.scheduling, make)
             warm_up(stack)
         except SurefootError as error:
             self._state.set_failed(error)
@@ -76,8 +80,8 @@ class Loader:
             log.exception("the model could not be loaded")
             self._state.set_failed(ModelError(f"the model could not be loaded: {error}"))
         else:
-            self._state.set_ready(served_model(stack, self._serving))
-            for line in summary(stack, self._serving.scheduling):
+            self._state.set_ready(served_model(stack, serving, lookup))
+            for line in summary(stack, serving.scheduling, lookup):
                 say(line)
             say(f"ready in {time.monotonic() - began:.1f} s: {self._url}/v1")
 
@@ -89,7 +93,7 @@ def warm_up(stack: Stack) -> None:
     reply_to(stack, prompt_ids, params, max_tokens=WARM_UP_TOKENS, write=str)
 
 
-def served_model(stack: Stack, serving: Serving) -> ServedModel:
+def served_model(stack: Stack, serving: Serving, lookup: ServerLookup | None) -> ServedModel:
     """Named by the first alias, else by the file; it answers to all of these, and the default
     model to "default"."""
     file = stack.model.name
@@ -105,13 +109,15 @@ def served_model(stack: Stack, serving: Serving) -> ServedModel:
         context_length=stack.capacity,
         sink=stack.mailbox,
         aliases=tuple(names[1:]),
-        properties=properties(stack, serving.scheduling),
+        properties=properties(stack, serving.scheduling, lookup),
         loop_counts=stack.loop.stats,
         alive=lambda: stack.loop.healthy,
     )
 
 
-def properties(stack: Stack, scheduling: SchedulerConfig) -> dict[str, object]:
+def properties(
+    stack: Stack, scheduling: SchedulerConfig, lookup: ServerLookup | None
+) -> dict[str, object]:
     """The resolved settings, for `/props`."""
     return {
         "architecture": stack.model.spec.architecture,
@@ -121,10 +127,11 @@ def properties(stack: Stack, scheduling: SchedulerConfig) -> dict[str, object]:
         "threads": stack.engine_config.num_threads,
         "deterministic": stack.engine_config.deterministic,
         "prefill_chunk": {"busy": scheduling.chunk_busy, "alone": scheduling.chunk_alone},
+        "prompt_lookup": None if lookup is None else lookup.properties(),
     }
 
 
-def summary(stack: Stack, scheduling: SchedulerConfig) -> list[str]:
+def summary(stack: Stack, scheduling: SchedulerConfig, lookup: ServerLookup | None) -> list[str]:
     """What was decided, for the person who started it."""
     config, spec = stack.engine_config, stack.model.spec
     kv = human_bytes(config.capacity * spec.kv_bytes_per_token)
@@ -136,6 +143,7 @@ def summary(stack: Stack, scheduling: SchedulerConfig) -> list[str]:
         f"{scheduling.max_queue_depth} more wait",
         f"steps: {config.num_threads} threads{mode}; prompts in {chunks}",
     ]
+    lines += ["prompt lookup: off (--draft-kind none)"] if lookup is None else lookup.summary()
     if stack.template is None:
         lines.append("warning: the model has no chat template; only /v1/completions answers")
     return lines

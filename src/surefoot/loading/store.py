@@ -7,6 +7,7 @@ Owns the layout below its root and nothing of what is in a model file:
     models/FILE                  a file that someone put there
     models/.incoming/            downloads under way, and their locks
     graphs/                      packed graphs, written by the engine
+    costs/                       cost tables, written by calibration
 
 A file in its place is whole: it was fetched below `.incoming` on the same file system and moved
 in with one rename.
@@ -52,6 +53,10 @@ class ModelStore:
     @property
     def graphs(self) -> Path:
         return self.root / "graphs"
+
+    @property
+    def costs(self) -> Path:
+        return self.root / "costs"
 
     def path_of(self, name: str, file: str) -> Path:
         """Where `file` of `name` lives, whether it is there or not.

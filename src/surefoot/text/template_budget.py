@@ -31,7 +31,8 @@ class RenderLimits:
     """`max_steps`: loop rounds, calls and list items looked at. `max_chars`: characters of all
     strings that operators, filters and calls make, output included; `chars_per_input_char` more
     for each character of the messages. A message through a ChatML template takes 2 steps; a
-    million steps took 1 to 3 s (two slow cores). `max_seconds` is for what the counts do not see."""
+    million steps took 1 to 3 s (two slow cores). `max_seconds` is for what the counts do not
+    see."""
 
     max_steps: int = 1_000_000
     max_chars: int = 16_000_000

@@ -1,0 +1,167 @@
+"""Prompt lookup as `surefoot serve` runs it: flags in, the scheduler's part and its summary out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from surefoot.cli.step_costs import CostTables, cost_tables
+from surefoot.errors import ConfigError
+from surefoot.speculation.break_even import server_lookup_config
+from surefoot.speculation.config import PromptLookupConfig
+
+if TYPE_CHECKING:
+    from surefoot.engine.engine import Engine
+    from surefoot.loading.model import LoadedModel
+    from surefoot.loading.store import ModelStore
+    from surefoot.scheduling.prompt_lookup import PromptLookup
+
+
+class DraftKind(StrEnum):
+    PROMPT_LOOKUP = "prompt-lookup"
+    NONE = "none"
+
+
+class ThresholdKind(StrEnum):
+    """`AUTO`: priced by width from the cost table. `OFF`: no break-even rule. `GIVEN`: one number
+    for every width."""
+
+    AUTO = "auto"
+    OFF = "off"
+    GIVEN = "given"
+
+
+@dataclass(frozen=True, slots=True)
+class LookupOptions:
+    """What the flags ask for. `threshold` is set for `GIVEN`. Build it with `lookup_options`."""
+
+    config: PromptLookupConfig
+    kind: ThresholdKind
+    threshold: float | None
+    max_batch: int
+
+
+def lookup_options(
+    base: PromptLookupConfig, min_tokens_per_round: str, max_batch: int
+) -> LookupOptions:
+    """Raises `ConfigError` naming the flag, the value and the limit."""
+    if not 1 <= max_batch <= 64:
+        raise ConfigError(
+            f"--prompt-lookup-max-batch is {max_batch}; it must be between 1 and 64",
+            param="prompt_lookup_max_batch",
+        )
+    if min_tokens_per_round == ThresholdKind.OFF:
+        return LookupOptions(base, ThresholdKind.OFF, None, max_batch)
+    if min_tokens_per_round == ThresholdKind.AUTO:
+        config = server_lookup_config(base, None) if base.adaptive else base
+        return LookupOptions(config, ThresholdKind.AUTO, None, max_batch)
+    try:
+        threshold = float(min_tokens_per_round)
+    except ValueError:
+        threshold = math.nan
+    if not (math.isfinite(threshold) and 1 < threshold <= base.max_draft + 1):
+        raise ConfigError(
+            f"--min-tokens-per-round is {min_tokens_per_round}; it must be auto, off or a number "
+            f"more than 1 and at most draft-max + 1 = {base.max_draft + 1}",
+            param="min_tokens_per_round",
+        )
+    config = server_lookup_config(base, threshold)
+    return LookupOptions(config, ThresholdKind.GIVEN, threshold, max_batch)
+
+
+class ServerLookup:
+    """Makes the scheduler's part once the engine is there, and then tells what was resolved."""
+
+    def __init__(self, options: LookupOptions) -> None:
+        self._options = options
+        self._tables: CostTables | None = None
+        self._part: PromptLookup | None = None
+
+    def make(self, store: ModelStore, engine: Engine, model: LoadedModel) -> PromptLookup:
+        """`cli.assembly.MakeLookup`. Measures the cost tables if none are stored."""
+        from surefoot.scheduling.prompt_lookup import PromptLookup
+
+        options = self._options
+        max_draft = options.config.max_draft
+        self._tables = cost_tables(store.costs, engine, model, max_draft)
+        priced = options.kind is ThresholdKind.AUTO and options.config.adaptive
+        self._part = PromptLookup.from_config(
+            options.config,
+            max_batch=options.max_batch,
+            round_costs=self._tables.round_costs(max_draft) if priced else None,
+        )
+        return self._part
+
+    def summary(self) -> list[str]:
+        """Policy, costs and thresholds, and where each came from."""
+        assert self._tables is not None, "made before it is described"
+        config, options = self._options.config, self._options
+        lines = [
+            f"prompt lookup: {config.policy}, drafts of up to {config.max_draft}, n-grams of "
+            f"{config.ngram_min} to {config.ngram_max}, while at most {options.max_batch} rows "
+            f"decode{'' if config.adaptive else ', not adaptive'}",
+            f"break-even rule: {_describe_rule(options)}",
+        ]
+        for bucket in self._tables.greedy.buckets:
+            costs = ", ".join(f"{w}: {bucket.relative(w):.2f}" for w in sorted(bucket.verify_s))
+            lines.append(f"  at {bucket.context} tokens, in plain steps by width: {costs}")
+            threshold = self._threshold(bucket.context or 0)
+            lines.append(
+                f"  lost overlap {max(bucket.relative_synchronous - 1, 0):.2f} a synchronous "
+                f"step; a full round must emit {threshold} ({self._tables.origin})"
+            )
+        return lines
+
+    def properties(self) -> dict[str, object]:
+        """For `/props`: the configuration, and what a round costs by width and context."""
+        assert self._tables is not None, "made before it is described"
+        assert self._part is not None, "made before it is described"
+        config, tables = self._options.config, self._tables
+        prices = tables.round_costs(config.max_draft)
+        ticks = self._part.synchronous_ticks_per_round
+        return {
+            "policy": str(config.policy),
+            "draft_max": config.max_draft,
+            "ngram_min": config.ngram_min,
+            "ngram_max": config.ngram_max,
+            "adaptive": config.adaptive,
+            "max_batch": self._options.max_batch,
+            "min_tokens_per_round": self._options.threshold or str(self._options.kind),
+            "costs": tables.origin,
+            "round_costs": {
+                str(bucket.context): [
+                    round(c, 3) for c in prices(bucket.context or 0, ticks, False)
+                ]
+                for bucket in tables.greedy.buckets
+            },
+        }
+
+    def _threshold(self, context: int) -> str:
+        options = self._options
+        if options.kind is ThresholdKind.GIVEN:
+            return f"{options.threshold:g} tokens"
+        if options.kind is ThresholdKind.OFF or not options.config.adaptive:
+            return "nothing: no rule"
+        assert self._tables is not None
+        width = options.config.max_draft + 1
+        ticks = options.config.plain_rounds_before_pipeline
+        costs = self._tables.round_costs(options.config.max_draft)(context, ticks, False)
+        return f"{costs[width]:.2f} tokens"
+
+
+def _describe_rule(options: LookupOptions) -> str:
+    if not options.config.adaptive:
+        return "off: drafts are not adaptive"
+    if options.kind is ThresholdKind.OFF:
+        return "off (--min-tokens-per-round off)"
+    config = options.config
+    resume = (
+        f"resume after probes of {config.resume_confirm_tokens} and "
+        f"{config.resume_repeat_tokens} tokens, pipeline again after "
+        f"{config.plain_rounds_before_pipeline} plain rounds"
+    )
+    if options.kind is ThresholdKind.GIVEN:
+        return f"{options.threshold:g} tokens a round (given); {resume}"
+    return f"a round must emit what its width costs here; {resume}"
