@@ -42,7 +42,7 @@ def finish(stream: FakeStream) -> None:
 HARNESS = Harness(finish)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(chat=st.booleans(), valid=st.booleans(), body=bodies)
 def test_any_json_body(chat: bool, valid: bool, body: dict[str, Any]) -> None:
     needed: dict[str, Any] = {"prompt": "a"}
@@ -64,7 +64,7 @@ def test_any_json_body(chat: bool, valid: bool, body: dict[str, Any]) -> None:
     HARNESS.sink.streams.clear()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(body=st.one_of(st.binary(max_size=64), values.map(lambda v: json.dumps(v).encode())))
 def test_any_bytes(body: bytes) -> None:
     headers = {"Content-Type": "application/json"}

@@ -136,8 +136,17 @@ def test_a_prompt_must_leave_room(length: int, status: int, stream: bool) -> Non
         return
     error = reply.json()["error"]
     assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")
+    assert error["param"] == "prompt"
     assert "200 tokens" in error["message"]
     assert f" {length} " in error["message"]
+
+
+def test_a_chat_that_does_not_fit_or_is_empty_names_messages() -> None:
+    long = [{"role": "user", "content": "x" * 300}]
+    reply = Harness().post("/v1/chat/completions", {"messages": long})
+    assert reply.json()["error"]["param"] == "messages"
+    empty = Harness(encode_chat=lambda messages: []).chat().json()["error"]
+    assert (empty["param"], empty["message"]) == ("messages", "the prompt holds no token")
 
 
 def test_the_prompt_limit_of_the_server() -> None:

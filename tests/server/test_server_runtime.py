@@ -157,7 +157,7 @@ def test_counters_equal_the_summed_usage_whoever_leaves() -> None:
 
 
 def test_more_at_once_than_rows_answer_as_alone() -> None:
-    prompts = [f"prompt {index}" for index in range(24)]
+    prompts = [f"prompt {index}" for index in range(12)]
     with looping(engine(num_windows=4)) as live:
         alone = [text_of(complete(live, prompt=prompt)) for prompt in prompts]
         together: dict[str, str] = {}

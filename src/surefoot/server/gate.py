@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from surefoot.core.request import Request, SamplingParams
@@ -51,7 +51,7 @@ class Gate:
                 "the model has no chat template; use /v1/completions", param="messages"
             )
         prompt_ids = await self._workers.run(partial(encode_chat, body.messages))
-        return self._job(model, body, [prompt_ids], body.token_limit, body.num_logprobs)
+        return self._job(model, body, [prompt_ids])
 
     async def completion_job(self, model: ServedModel, body: CompletionBody) -> Job:
         """A text prompt is encoded with special tokens recognised: here the client writes the
@@ -60,52 +60,53 @@ class Gate:
         prompts = [
             await self._workers.run(partial(encode_prompt, model, prompt)) for prompt in body.prompt
         ]
-        job = self._job(model, body, prompts, body.token_limit, body.num_logprobs)
+        job = self._job(model, body, prompts)
         if not body.echo:
             return job
         texts = [prompt_text(model, prompt) for prompt in body.prompt]
-        echo = tuple(text for text in texts for _ in range(body.num_choices))
-        return Job(job.rows, job.num_logprobs, job.stream, job.include_usage, echo)
+        return replace(job, echo=tuple(text for text in texts for _ in range(body.num_choices)))
 
     def _job(
         self,
         model: ServedModel,
-        body: CommonBody,
+        body: ChatBody | CompletionBody,
         prompts: Sequence[Sequence[int]],
-        token_limit: int | None,
-        num_logprobs: int | None,
     ) -> Job:
+        limit = body.token_limit
+        param = "messages" if isinstance(body, ChatBody) else "prompt"
         check_token_ids(model, body)
         seed = secrets.randbits(64) if body.seed is None else fold_seed(body.seed)
         rows = []
         for prompt_ids in prompts:
-            room = self._room(model, prompt_ids)
-            max_tokens = room if token_limit is None else min(token_limit, room)
+            room = self._room(model, prompt_ids, param)
+            max_tokens = room if limit is None else min(limit, room)
             for choice in range(body.num_choices):
-                sampling = sampling_params(body, seed, choice, num_logprobs)
+                sampling = sampling_params(body, seed, choice)
                 rows.append(make_row(model, body, tuple(prompt_ids), max_tokens, sampling))
         return Job(
             tuple(rows),
-            num_logprobs,
+            body.num_logprobs,
             bool(body.stream),
             body.include_usage,
             ("",) * len(rows),
         )
 
-    def _room(self, model: ServedModel, prompt_ids: Sequence[int]) -> int:
+    def _room(self, model: ServedModel, prompt_ids: Sequence[int], param: str) -> int:
         """Tokens that still fit the context after this prompt: at least 1, or an error."""
         if not prompt_ids:
-            raise InvalidRequestError("the prompt holds no token", param="prompt")
+            raise InvalidRequestError("the prompt holds no token", param=param)
         if self._max_prompt_tokens and len(prompt_ids) > self._max_prompt_tokens:
             raise ContextLengthError(
                 f"the prompt holds {len(prompt_ids)} tokens; this server's limit is"
-                f" {self._max_prompt_tokens}"
+                f" {self._max_prompt_tokens}",
+                param=param,
             )
         room = model.context_length - len(prompt_ids)
         if room < 1:
             raise ContextLengthError(
                 f"the model's context length is {model.context_length} tokens; the prompt holds"
-                f" {len(prompt_ids)} and leaves no room for a reply"
+                f" {len(prompt_ids)} and leaves no room for a reply",
+                param=param,
             )
         return room
 
@@ -154,9 +155,7 @@ def or_default(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def sampling_params(
-    body: CommonBody, seed: int, choice: int, num_logprobs: int | None
-) -> SamplingParams:
+def sampling_params(body: ChatBody | CompletionBody, seed: int, choice: int) -> SamplingParams:
     temperature = or_default(body.temperature, 1.0)
     return SamplingParams(
         temperature=0.0 if temperature < GREEDY_BELOW else temperature,
@@ -169,7 +168,7 @@ def sampling_params(
         seed=seed,
         choice=choice,
         logit_bias=body.logit_bias,
-        logprobs=num_logprobs,
+        logprobs=body.num_logprobs,
     )
 
 
