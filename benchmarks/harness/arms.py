@@ -1,0 +1,77 @@
+"""The servers under comparison, started here or running already, each under an arm's name."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.client import Endpoint, HttpError
+from harness.machine import peak_memory_mib
+from harness.servers import ServerProcess, shown_command
+
+OFF, ON, UNPRICED, OFF_AGAIN = "off", "on", "unpriced", "off again"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """`pid` and `command` are None for a server that somebody else started."""
+
+    name: str
+    endpoint: Endpoint
+    pid: int | None = None
+    command: str | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What the report says of the server; its settings as far as it tells them."""
+        try:
+            props = self.endpoint.get("/props")
+        except (HttpError, OSError, ValueError):
+            props = None
+        return {"arm": self.name, "command": self.command or "(running already)", "props": props}
+
+    def peak_memory_mib(self) -> float | None:
+        return None if self.pid is None else peak_memory_mib(self.pid)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeCommand:
+    """How `surefoot serve` is started; `common` are flags that every arm gets."""
+
+    program: Sequence[str]
+    common: Sequence[str]
+
+    def with_flags(self, flags: Sequence[str]) -> list[str]:
+        return [*self.program, "serve", "--port", "{port}", *self.common, *flags]
+
+
+DEFAULT_PROGRAM = f"{shlex.quote(sys.executable)} -m surefoot"
+
+
+@contextmanager
+def running_arms(
+    command: ServeCommand, flags: Mapping[str, str], urls: Mapping[str, str], logs: Path
+) -> Iterator[list[Arm]]:
+    """All arms, ready to answer. A name in `urls` is a running server, the others are started
+    with their `flags` (as a shell would split them), one after the other.
+
+    Raises `NotReadyError`.
+    """
+    with ExitStack() as stack:
+        arms = []
+        for name, text in flags.items():
+            if name in urls:
+                endpoint = Endpoint(urls[name])
+                endpoint.wait_ready(10.0, lambda: True)
+                arms.append(Arm(name, endpoint))
+                continue
+            log = logs / f"server-{name.replace(' ', '-')}.log"
+            full = command.with_flags(shlex.split(text))
+            server = stack.enter_context(ServerProcess(name, full, log))
+            server.wait_ready()
+            arms.append(Arm(name, server.endpoint, server.pid, shown_command(server.command)))
+        yield arms

@@ -1,0 +1,152 @@
+"""Asks every arm the same, one after the other, and writes down what came back."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Barrier
+from typing import Any
+
+from harness.arms import OFF, OFF_AGAIN, Arm
+from harness.client import chat_body
+from harness.comparison import Block, Rate
+from harness.machine import CpuTimes
+from harness.runs import RunFolder
+from harness.sse import Reply
+from harness.workloads import Item
+
+MIN_TOKENS = 8
+"""Replies shorter than this are too short to time; their blocks are left out."""
+
+Sampling = Mapping[str, Any]
+GREEDY: Sampling = {"temperature": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one block asks. More than one item: all at once, as parallel streams."""
+
+    workload: str
+    question: str
+    round: int
+    items: tuple[Item, ...]
+    sampling: Sampling = field(default_factory=lambda: GREEDY)
+
+    @property
+    def variant(self) -> int | None:
+        return self.sampling.get("seed")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One block: each arm's replies, in the order of the items."""
+
+    ask: Ask
+    replies: Mapping[str, tuple[Reply, ...]]
+
+    def block(self, metric: str) -> Block | None:
+        """None where some arm's reply is too short. `metric` is "server" (the server's own decode
+        time) or "client" (first piece of text to last); parallel streams are timed by the client,
+        from the first token of any to the last of all."""
+        rates = {}
+        for arm, replies in self.replies.items():
+            if min(reply.tokens for reply in replies) < MIN_TOKENS:
+                return None
+            rates[arm] = reply_rate(replies[0], metric) if len(replies) == 1 else joint(replies)
+        return Block(self.ask.question, self.ask.variant, rates)
+
+    def stream_block(self, index: int, metric: str) -> Block | None:
+        """The same for one of several parallel streams."""
+        single = {arm: (replies[index],) for arm, replies in self.replies.items()}
+        return Answer(self.ask, single).block(metric)
+
+
+def reply_rate(reply: Reply, metric: str) -> Rate:
+    if metric == "server" and reply.decode_s:
+        return Rate(reply.tokens, reply.decode_s)
+    return Rate(reply.tokens - 1, max(reply.client_decode_s, 1e-6))
+
+
+def joint(replies: Sequence[Reply]) -> Rate:
+    first = min(reply.first_s for reply in replies)
+    last = max(reply.last_s for reply in replies)
+    return Rate(sum(reply.tokens for reply in replies) - 1, max(last - first, 1e-6))
+
+
+class Asker:
+    """Asks in an order drawn anew for each block; OFF is asked twice, for the noise floor.
+
+    One request (or one group of parallel streams) is under way at a time, with a pause before
+    each, so that an idle server's workers have gone to sleep.
+    """
+
+    def __init__(self, arms: Sequence[Arm], folder: RunFolder, seed: int, pause_s: float) -> None:
+        self._arms = {arm.name: arm for arm in arms}
+        self._folder = folder
+        self._random = random.Random(seed)
+        self._pause_s = pause_s
+        self._pids = [arm.pid for arm in arms if arm.pid is not None]
+        self.others_cores: list[float] = []
+
+    def warm(self, items: Sequence[Item]) -> None:
+        """Every prompt once on every server, so that no arm reads one for the first time."""
+        for item in items:
+            for arm in self._arms.values():
+                arm.endpoint.stream_chat(chat_body(item.messages, 2, GREEDY))
+
+    def answer(self, ask: Ask, skip: Sequence[str] = ()) -> Answer:
+        """`skip` names arms left out of this block. Raises what the client raises."""
+        order = [name for name in [*self._arms, OFF_AGAIN] if name not in skip]
+        self._random.shuffle(order)
+        replies = {}
+        for place, name in enumerate(order):
+            time.sleep(self._pause_s)
+            arm = self._arms[OFF if name == OFF_AGAIN else name]
+            before = CpuTimes.now(self._pids)
+            replies[name] = stream_together(arm, ask)
+            others = CpuTimes.now(self._pids).others_since(before)
+            self._record(ask, name, place, replies[name], others)
+        return Answer(ask, replies)
+
+    def _record(
+        self,
+        ask: Ask,
+        arm: str,
+        place: int,
+        replies: Sequence[Reply],
+        others: float | None,
+    ) -> None:
+        if others is not None and self._pids:
+            self.others_cores.append(others)
+        for item, reply in zip(ask.items, replies, strict=True):
+            self._folder.append(
+                {
+                    "workload": ask.workload,
+                    "question": ask.question,
+                    "item": item.id,
+                    "round": ask.round,
+                    "sampling": dict(ask.sampling),
+                    "arm": arm,
+                    "place": place,
+                    "others_cores": others,
+                    "reply": reply,
+                }
+            )
+
+
+def stream_together(arm: Arm, ask: Ask) -> tuple[Reply, ...]:
+    """The replies to all items of one ask, sent at once."""
+    bodies = [chat_body(item.messages, item.max_tokens, ask.sampling) for item in ask.items]
+    if len(bodies) == 1:
+        return (arm.endpoint.stream_chat(bodies[0]),)
+    gate = Barrier(len(bodies))
+
+    def ask_one(body: Mapping[str, Any]) -> Reply:
+        gate.wait()
+        return arm.endpoint.stream_chat(body)
+
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return tuple(pool.map(ask_one, bodies))
