@@ -56,8 +56,8 @@ class Edge:
                 self._keys.check(scope["headers"])
             await self._app(scope, receive, exchange.send)
         except SurefootError as error:
-            if error.http_status >= 500:
-                log.warning("%s: %s", error.code, error.message)
+            if error.http_status == 500:
+                log.error("%s: %s", error.code, error.message)
             await exchange.answer(error_reply(error), receive)
         except ClientDisconnect:
             log.debug("the client left before its request was whole")

@@ -11,6 +11,7 @@ import asyncio
 import http
 import logging
 import socket
+from contextlib import suppress
 from typing import Any
 
 import h11
@@ -72,7 +73,7 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         peer = transport.get_extra_info("socket")
-        if peer is not None:
+        with suppress(OSError):  # the client may have gone already
             size = self._limits.send_buffer_bytes
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
         if len(self.connections) > self._limits.max_connections:
@@ -180,8 +181,11 @@ class BoundedProtocol(H11Protocol):
                 self.transport.abort()
                 return
         self.transport.write(refusal_bytes(status, message, error_type))
-        if self.transport.can_write_eof():
+        try:
             self.transport.write_eof()
+        except OSError:  # the client has gone
+            self.transport.abort()
+            return
         self.flow.resume_reading()
         self._follow_phase()
 
