@@ -54,7 +54,7 @@ class Stack:
     def encode_chat(self, messages: Sequence[Mapping[str, object]]) -> list[int]:
         """Raises `ModelError` where there is no template."""
         if self.template is None:
-            raise ModelError(f"{self.model.name} has no chat template")
+            raise ModelError(f"{self.model.name} has no chat template; `generate --raw` needs none")
         return self.template.encode_chat(self.tokenizer, messages)
 
     def encode_text(self, text: str) -> list[int]:
@@ -77,9 +77,11 @@ def build_stack(
     options: RunOptions, scheduling: SchedulerConfig, make_lookup: MakeLookup | None = None
 ) -> Stack:
     """Resolve, load and start. Raises `SurefootError`; nothing is left running then."""
-    store, loaded, engine = load_engine(options, scheduling.max_rows)
+    store = model_store()
+    loaded = load_model(options, store)
+    tokenizer, template = text_of(loaded, options.pre_tokenizer)
+    engine = open_engine(loaded, store, options, scheduling.max_rows)
     try:
-        tokenizer, template = text_of(loaded, options.pre_tokenizer)
         lookup = None if make_lookup is None else make_lookup(store, engine, loaded)
         loop = EngineLoop(Scheduler(engine, scheduling, lookup))
     except BaseException:
@@ -89,13 +91,17 @@ def build_stack(
     return Stack(loaded, engine.config, tokenizer, template, engine, loop, Mailbox(loop))
 
 
-def load_engine(options: RunOptions, num_windows: int) -> tuple[ModelStore, LoadedModel, Engine]:
-    """Resolve the model and open an engine over it. Raises `SurefootError`."""
-    store = model_store()
-    loaded = load_gguf(resolve_model(options.model, store, hub=model_hub(), say=say))
-    config = engine_config(options, loaded.spec.context_length, num_windows)
-    engine = Engine(loaded.spec, loaded.weights, loaded.fingerprint, store.graphs, config)
-    return store, loaded, engine
+def load_model(options: RunOptions, store: ModelStore) -> LoadedModel:
+    """Resolve and read the model's file. Raises `ModelError`."""
+    return load_gguf(resolve_model(options.model, store, hub=model_hub(), say=say))
+
+
+def open_engine(
+    model: LoadedModel, store: ModelStore, options: RunOptions, num_windows: int
+) -> Engine:
+    """An engine over a loaded model. Raises `SurefootError`."""
+    config = engine_config(options, model.spec.context_length, num_windows)
+    return Engine(model.spec, model.weights, model.fingerprint, store.graphs, config)
 
 
 def text_of(model: LoadedModel, pre: str | None) -> tuple[Tokenizer, ChatTemplate | None]:

@@ -50,10 +50,13 @@ def calibrate(
 
 
 def _measure(options: flags.RunOptions, draft_max: int, rounds: int) -> CostTables:
-    from surefoot.cli.assembly import load_engine
+    from surefoot.cli.assembly import load_model, open_engine
+    from surefoot.cli.environment import model_store
     from surefoot.cli.step_costs import measure_tables
 
-    store, loaded, engine = load_engine(options, num_windows=1)
+    store = model_store()
+    loaded = load_model(options, store)
+    engine = open_engine(loaded, store, options, num_windows=1)
     try:
         return measure_tables(store.costs, engine, loaded, draft_max, CONTEXTS, rounds)
     finally:
