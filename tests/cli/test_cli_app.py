@@ -25,7 +25,7 @@ def test_help_and_version_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> No
     [
         (["nonsense"], "surefoot: error: No such command 'nonsense'."),
         (["list", "--nonsense"], "surefoot: error: No such option: --nonsense"),
-        (["rm"], "surefoot: error: Missing argument 'MODEL...'."),
+        (["generate"], "surefoot: error: Missing option '--prompt' / '-p'."),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_code_2(

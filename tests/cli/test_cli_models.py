@@ -53,6 +53,20 @@ def test_list_rm_list(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is not in the store" in capsys.readouterr().err
 
 
+def test_rm_of_graphs_leaves_the_models(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(models / "owner" / "name" / "a.gguf", b"x")
+    put(models.parent / "graphs" / "one" / "packed.bin", b"x" * 2000)
+    assert run(["rm"]) == 1
+    assert capsys.readouterr().err == "surefoot: error: name a model to delete, or --graphs\n"
+    assert run(["rm", "--graphs"]) == 0
+    assert capsys.readouterr().err == "removed the packed graphs (2.0 KB)\n"
+    assert not (models.parent / "graphs").exists()
+    assert run(["list", "-q"]) == 0
+    assert capsys.readouterr().out == "owner/name:a.gguf\n"
+    assert run(["rm", "--graphs"]) == 0
+    assert capsys.readouterr().err == "removed the packed graphs (0 B)\n"
+
+
 def test_pull_of_what_is_there_fetches_nothing(
     models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

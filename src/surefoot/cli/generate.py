@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,10 +24,13 @@ from surefoot.cli.lookup_flags import (
 from surefoot.cli.replying import reply_to, sampling, speed_line, trace_of
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import FinishReason
+from surefoot.errors import ConfigError, ParityError
 from surefoot.speculation.traces import write_traces
 
 if TYPE_CHECKING:
     from surefoot.cli.assembly import Stack
+    from surefoot.cli.parity import Parity
+    from surefoot.cli.replying import Reply
 
 
 def generate(
@@ -58,32 +62,67 @@ def generate(
     record_to: Annotated[
         Path | None, typer.Option("--record", help="Append the reply's trace to this file.")
     ] = None,
+    check_parity: Annotated[
+        bool,
+        typer.Option(
+            "--check-parity",
+            help="Decode plainly too, and fail where prompt lookup says something else.",
+        ),
+    ] = False,
 ) -> None:
     """Write a reply to stdout as it is made, and its speed to stderr."""
     text = sys.stdin.read() if prompt == "-" else prompt
+    params = sampling(temperature, top_k, top_p, seed)
     lookup = None
     if prompt_lookup:
-        lookup = WatchedLookup(lookup_config(policy, draft_max, ngram_min, ngram_max))
+        lookup = WatchedLookup(lookup_config(policy, draft_max, ngram_min, ngram_max), params)
+    elif check_parity:
+        raise ConfigError(
+            "--check-parity compares prompt lookup with plain decoding: give --prompt-lookup too",
+            param="check_parity",
+        )
     run = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer)
     with running(run, lookup) as stack:
-        reply = reply_to(
-            stack,
-            stack.encode_text(text) if raw else stack.encode_chat(one_turn(system, text)),
-            sampling(temperature, top_k, top_p, seed),
-            max_tokens=max_tokens,
-            stop=stop or (),
-            write=_write,
-        )
-        trace = trace_of(reply, stack.capacity)
-    if not reply.text.endswith("\n"):
-        _write("\n")
-    if record_to is not None:
-        write_traces([trace], record_to, append=True)
-    say(speed_line(reply))
-    if lookup is not None:
-        say(lookup.summary_line(len(reply.token_ids)))
+        prompt_ids = stack.encode_text(text) if raw else stack.encode_chat(one_turn(system, text))
+        ask = partial(reply_to, stack, prompt_ids, params, max_tokens=max_tokens, stop=stop or ())
+        reply = ask(write=_write)
+        if not reply.text.endswith("\n"):
+            _write("\n")
+        if record_to is not None:
+            write_traces([trace_of(reply, stack.capacity)], record_to, append=True)
+        say(speed_line(reply))
+        counts = None if lookup is None else lookup.summary_line(len(reply.token_ids))
+        parity = parity_of(stack, reply, ask) if check_parity else None
+    if parity is not None:
+        say(str(parity))
+    if counts is not None:
+        say(counts)
     if reply.reason is FinishReason.CANCELLED:
         raise typer.Exit(130)
+    if parity is not None:
+        require_parity(parity, deterministic)
+
+
+def parity_of(stack: Stack, reply: Reply, ask: Callable[..., Reply]) -> Parity | None:
+    """`reply` against what the same request says when it decodes plainly; None if either was cut
+    short by a Ctrl-C."""
+    from surefoot.cli.parity import compare
+
+    if reply.reason is FinishReason.CANCELLED:
+        return None
+    plain = ask(write=str, speculation=False)
+    if plain.reason is FinishReason.CANCELLED:
+        return None
+    return compare(stack, plain, reply, stack.model.spec.vocab_size)
+
+
+def require_parity(parity: Parity, deterministic: bool) -> None:
+    """Raise `ParityError` unless the texts are the same, or, where nothing promises that, part
+    at near-ties alone."""
+    if deterministic and not parity.identical:
+        raise ParityError("prompt lookup changed the text, which --deterministic rules out")
+    if not parity.proven:
+        raise ParityError("prompt lookup changed the text where no near-tie explains it")
 
 
 @contextmanager

@@ -9,6 +9,10 @@ import typer
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 
 if TYPE_CHECKING:
+    from surefoot.core.request import SamplingParams
+    from surefoot.engine.engine import Engine
+    from surefoot.loading.model import LoadedModel
+    from surefoot.loading.store import ModelStore
     from surefoot.scheduling.prompt_lookup import PromptLookup
     from surefoot.speculation.drafter import PromptLookupDrafter
 
@@ -50,15 +54,20 @@ def lookup_config(
 
 
 class WatchedLookup:
-    """Prompt lookup for one row whose counts are wanted afterwards."""
+    """Prompt lookup for one row whose counts are wanted afterwards. `params` is how its tokens
+    will be drawn."""
 
-    def __init__(self, config: PromptLookupConfig) -> None:
+    def __init__(self, config: PromptLookupConfig, params: SamplingParams) -> None:
         self._config = config
+        self._params = params
         self._drafter: PromptLookupDrafter | None = None
 
-    def scheduler_part(self, *_: object) -> PromptLookup:
+    def scheduler_part(self, _: ModelStore, engine: Engine, __: LoadedModel) -> PromptLookup:
+        """`cli.assembly.MakeLookup`. Runs every width that a round may have once."""
+        from surefoot.runtime.warm_up import warm_up_widths
         from surefoot.scheduling.prompt_lookup import PromptLookup
 
+        warm_up_widths(engine, self._config.max_draft, [self._params])
         start = self._config.plain_rounds_before_pipeline
         return PromptLookup(self._new_drafter, synchronous_start=start)
 

@@ -9,6 +9,7 @@ import typer
 
 from surefoot.cli.console import human_bytes, say
 from surefoot.cli.environment import model_hub, model_store
+from surefoot.errors import ConfigError
 from surefoot.loading.resolve import resolve_model
 
 Ref = Annotated[
@@ -44,11 +45,20 @@ def list_models(
 
 def rm(
     refs: Annotated[
-        list[str], typer.Argument(help="As `surefoot list -q` shows them.", metavar="MODEL...")
-    ],
+        list[str] | None,
+        typer.Argument(help="As `surefoot list -q` shows them.", metavar="[MODEL]..."),
+    ] = None,
+    graphs: Annotated[
+        bool,
+        typer.Option("--graphs", help="Delete all packed graphs too; they are made anew on use."),
+    ] = False,
 ) -> None:
     """Delete models from the store."""
+    if not refs and not graphs:
+        raise ConfigError("name a model to delete, or --graphs")
     store = model_store()
-    for ref in refs:
+    for ref in refs or ():
         entry = store.remove(ref)
         say(f"removed {entry.ref} ({human_bytes(entry.size)})")
+    if graphs:
+        say(f"removed the packed graphs ({human_bytes(store.clear_graphs())})")

@@ -63,12 +63,13 @@ def reply_to(
     max_tokens: int | None,
     stop: Sequence[str] = (),
     write: Write,
+    speculation: bool = True,
 ) -> Reply:
     """Run one request to its end, writing text as it becomes safe to show.
 
-    `max_tokens` None: as many as the context holds. A Ctrl-C ends the reply after the step under
-    way, with reason CANCELLED. Raises `ContextLengthError` for a prompt without room for a reply,
-    and what a failing row failed with.
+    `max_tokens` None: as many as the context holds. `speculation` False decodes plainly. A Ctrl-C
+    ends the reply after the step under way, with reason CANCELLED. Raises `ContextLengthError` for
+    a prompt without room for a reply, and what a failing row failed with.
     """
     room = runner.capacity - len(prompt_ids)
     if room < 1:
@@ -82,6 +83,7 @@ def reply_to(
         sampling=params,
         text=runner.make_text(stop),
         end_ids=runner.end_ids,
+        speculation=speculation,
     )
     return _read(runner.mailbox, request, write)
 

@@ -80,12 +80,16 @@ class ServerLookup:
         self._part: PromptLookup | None = None
 
     def make(self, store: ModelStore, engine: Engine, model: LoadedModel) -> PromptLookup:
-        """`cli.assembly.MakeLookup`. Measures the cost tables if none are stored."""
+        """`cli.assembly.MakeLookup`. Measures the cost tables if none are stored, and runs every
+        width that a round may have once (a measured table of sampled rounds skips some)."""
+        from surefoot.runtime.calibration import GREEDY, SAMPLED
+        from surefoot.runtime.warm_up import warm_up_widths
         from surefoot.scheduling.prompt_lookup import PromptLookup
 
         options = self._options
         max_draft = options.config.max_draft
         self._tables = cost_tables(store.costs, engine, model, max_draft)
+        warm_up_widths(engine, max_draft, [GREEDY, SAMPLED])
         priced = options.kind is ThresholdKind.AUTO and options.config.adaptive
         self._part = PromptLookup.from_config(
             options.config,
