@@ -28,8 +28,11 @@ from surefoot.graph.quantization import (
 )
 from surefoot.graph.spec import DenseWeight, ModelSpec, WeightSource
 
-BUILDER_VERSION = 1
+BUILDER_VERSION = 2
 """Part of the cached graph's key: raise it when the same file must give another graph."""
+
+DUMMY_POSITIONS = 8
+"""Rotations beyond the context, for the dummy tokens of the deterministic mode."""
 
 HEAD = "head"
 EMBEDDING = "embedding"
@@ -55,12 +58,8 @@ def convert_weights(
     for name, parts in _linears(spec).items():
         weights = [source.load(tensor) for tensor in parts]
         fused = fuse(weights)
-        whole = (
-            {name: fused}
-            if fused is not None
-            else {f"{name}.{index}": weight for index, weight in enumerate(weights)}
-        )
-        for key, weight in whole.items():
+        keys = [name] if len(fused) == 1 else [f"{name}.{run}" for run in range(len(fused))]
+        for key, weight in zip(keys, fused, strict=True):
             layouts[key] = layout_of(weight)
             arrays |= initializers(key, weight)
     return arrays, layouts
@@ -91,11 +90,10 @@ def _linears(spec: ModelSpec) -> dict[str, list[str]]:
 def _rotation(
     spec: ModelSpec, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 ) -> NDArray[np.float32]:
-    """`[context + 2, head_dim / 2]`: cosines or sines of each position's angles, two positions
-    beyond the context for the deterministic mode's dummy tokens."""
+    """`[context + DUMMY_POSITIONS, head_dim / 2]`: cosines or sines of each position's angles."""
     exponents = np.arange(0, spec.head_dim, 2, dtype=np.float64) / spec.head_dim
     frequencies = spec.rope_theta**-exponents
-    positions = np.arange(spec.context_length + 2, dtype=np.float64)
+    positions = np.arange(spec.context_length + DUMMY_POSITIONS, dtype=np.float64)
     return function(np.outer(positions, frequencies)).astype(np.float32)
 
 

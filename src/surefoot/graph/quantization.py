@@ -29,6 +29,7 @@ class LinearLayout:
     outputs: int
     bits: int | None
     has_offsets: bool
+    block: int = BLOCK
 
 
 def layout_of(weight: Weight) -> LinearLayout:
@@ -36,27 +37,42 @@ def layout_of(weight: Weight) -> LinearLayout:
         outputs, inputs = weight.values.shape
         return LinearLayout(inputs, outputs, None, False)
     outputs, inputs = weight.shape
-    return LinearLayout(inputs, outputs, weight.bits, weight.offsets is not None)
+    return LinearLayout(inputs, outputs, weight.bits, weight.offsets is not None, weight.block)
 
 
-def fuse(parts: list[Weight]) -> Weight | None:
-    """Weights that read the same input, one below the other; None when their forms differ."""
-    first, *rest = parts
-    if any(layout_of(part).bits != layout_of(first).bits for part in rest):
-        return None
+def fuse(parts: list[Weight]) -> list[Weight]:
+    """Weights that read the same input, one below the other; neighbours of the same form become
+    one, so a list of one is the whole (a file may keep v in more bits than q and k)."""
+    runs: list[list[Weight]] = []
+    for part in parts:
+        if runs and _form(runs[-1][0]) == _form(part):
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return [_stack(run) for run in runs]
+
+
+def _form(weight: Weight) -> tuple[int | None, bool, int]:
+    layout = layout_of(weight)
+    return layout.bits, layout.has_offsets, layout.block
+
+
+def _stack(parts: list[Weight]) -> Weight:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
     if isinstance(first, DenseWeight):
         return DenseWeight(
             np.concatenate([part.values for part in parts if isinstance(part, DenseWeight)])
         )
     blocks = [part for part in parts if isinstance(part, QuantizedWeight)]
-    if any((part.offsets is None) != (first.offsets is None) for part in blocks):
-        return None
     offsets = [part.offsets for part in blocks if part.offsets is not None]
     return QuantizedWeight(
         first.bits,
         np.concatenate([part.packed for part in blocks]),
         np.concatenate([part.scales for part in blocks]),
         np.concatenate(offsets) if offsets else None,
+        first.block,
     )
 
 
@@ -70,18 +86,19 @@ def initializers(name: str, weight: Weight) -> dict[str, Array]:
     }
     if weight.offsets is not None:
         arrays[f"{name}.offsets"] = weight.offsets
-        arrays[block_matrix_name(weight.shape[1])] = block_matrix(weight.shape[1])
+        inputs, block = weight.shape[1], weight.block
+        arrays[block_matrix_name(inputs, block)] = block_matrix(inputs, block)
     return arrays
 
 
-def block_matrix_name(inputs: int) -> str:
-    return f"blocks_{inputs}"
+def block_matrix_name(inputs: int, block: int) -> str:
+    return f"blocks_{inputs}_{block}"
 
 
-def block_matrix(inputs: int) -> NDArray[np.float32]:
-    """`[inputs, inputs / 32]` of zeros and ones: `x @ block_matrix` sums each block of x. A
+def block_matrix(inputs: int, block: int) -> NDArray[np.float32]:
+    """`[inputs, inputs / block]` of zeros and ones: `x @ block_matrix` sums each block of x. A
     product is one kernel call; Reshape and ReduceSum would be two."""
-    return np.repeat(np.eye(inputs // BLOCK, dtype=np.float32), BLOCK, axis=0)
+    return np.repeat(np.eye(inputs // block, dtype=np.float32), block, axis=0)
 
 
 class LinearEmitter:
@@ -93,7 +110,7 @@ class LinearEmitter:
         self._nodes = nodes
         self._layouts = layouts
         self._accuracy_level = accuracy_level
-        self._block_sums: dict[str, str] = {}
+        self._block_sums: dict[tuple[str, int], str] = {}
 
     def emit(self, name: str, source: str, output: str | None = None) -> str:
         """`source [T, in] -> [T, out]`; parts that could not be fused are concatenated."""
@@ -114,12 +131,12 @@ class LinearEmitter:
             K=layout.inputs,
             N=layout.outputs,
             bits=layout.bits,
-            block_size=BLOCK,
+            block_size=layout.block,
             accuracy_level=self._accuracy_level,
         )
         if not layout.has_offsets:
             return product
-        sums = self._sum_blocks(source, layout.inputs)
+        sums = self._sum_blocks(source, layout)
         return self._nodes.emit(
             "Gemm", [sums, f"{name}.offsets", product], outputs=outputs, transB=1
         )
@@ -146,19 +163,19 @@ class LinearEmitter:
             product = nodes.emit("Add", [product, nodes.emit("Unsqueeze", [offsets, "last_axis"])])
         return nodes.emit("Reshape", [product, "row_shape"])
 
-    def _sum_blocks(self, source: str, inputs: int) -> str:
-        if source not in self._block_sums:
-            self._block_sums[source] = self._nodes.emit(
-                "MatMul", [source, block_matrix_name(inputs)]
-            )
-        return self._block_sums[source]
+    def _sum_blocks(self, source: str, layout: LinearLayout) -> str:
+        key = (source, layout.block)
+        if key not in self._block_sums:
+            matrix = block_matrix_name(layout.inputs, layout.block)
+            self._block_sums[key] = self._nodes.emit("MatMul", [source, matrix])
+        return self._block_sums[key]
 
 
 GATHER_CONSTANTS: dict[str, Array] = {
     "nibble_mask": np.array(15, dtype=np.uint8),
     "nibble_shift": np.array(4, dtype=np.uint8),
     "last_axis": np.array([-1], dtype=np.int64),
-    "block_shape": np.array([0, 0, BLOCK], dtype=np.int64),
+    "block_shape": np.array([0, 0, -1], dtype=np.int64),
     "row_shape": np.array([0, -1], dtype=np.int64),
     "zero_point_4": np.array(8, dtype=np.float32),
     "zero_point_8": np.array(128, dtype=np.float32),

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 32
-"""Inputs that share one scale: the block length of GGUF's Q8_0, Q4_0 and Q4_1, and of
-MatMulNBits as we build it."""
+"""Inputs that share one scale unless a weight says otherwise: the block length of most of GGUF's
+types, and of MatMulNBits as we build it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +55,24 @@ class DenseWeight:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeight:
-    """`w[n, k] = scales[n, k // 32] * (q[n, k] - 2**(bits - 1)) + offsets[n, k // 32]`, exactly.
+    """`w[n, k] = scales[n, k // block] * (q[n, k] - 2**(bits - 1)) + offsets[n, k // block]`,
+    exactly.
 
-    `packed` uint8 `[out, in / 32, 32 * bits / 8]` in MatMulNBits order (4 bits: element 2j in the
-    low half of byte j, 2j + 1 in the high half); `scales`, `offsets` float32 `[out, in / 32]`;
-    `offsets` None means all zero.
+    `packed` uint8 `[out, in / block, block * bits / 8]` in MatMulNBits order (4 bits: element 2j
+    in the low half of byte j, 2j + 1 in the high half); `scales`, `offsets` float32 `[out, in /
+    block]`; `offsets` None means all zero. `block` is 32 or 16 (MatMulNBits is as fast with both
+    at 8 bits, half as fast with 16 at 4 bits, measured).
     """
 
     bits: int
     packed: NDArray[np.uint8]
     scales: NDArray[np.float32]
     offsets: NDArray[np.float32] | None = None
+    block: int = BLOCK
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.packed.shape[0], self.packed.shape[1] * BLOCK
+        return self.packed.shape[0], self.packed.shape[1] * self.block
 
 
 Weight = DenseWeight | QuantizedWeight

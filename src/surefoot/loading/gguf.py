@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-from gguf import GGMLQuantizationType as Type
-from numpy.typing import NDArray
-
 from surefoot.errors import ModelError
-from surefoot.graph.spec import BLOCK, DenseWeight, ModelSpec, QuantizedWeight, Weight
+from surefoot.graph.spec import ModelSpec, Weight
+from surefoot.loading.gguf_blocks import CONVERTERS
 from surefoot.loading.gguf_reader import GgufFile
 from surefoot.loading.model import LoadedModel
 
 ARCHITECTURES = ("llama",)
 
-Raw = NDArray[np.uint8]
 T = TypeVar("T", int, float, str)
 
 
@@ -57,13 +53,13 @@ class GgufWeights:
         tensor = self._tensors.get(name)
         if tensor is None:
             raise ModelError(f"{self._file}: tensor {name} is missing")
-        return _CONVERTERS[tensor.tensor_type](tensor.data)
+        return CONVERTERS[tensor.tensor_type](tensor.data)
 
     def check(self, spec: ModelSpec) -> None:
         """Every tensor the graph needs is there, of a supported type and the right shape."""
         for name, tensor in self._tensors.items():
-            if tensor.tensor_type not in _CONVERTERS:
-                known = ", ".join(kind.name for kind in _CONVERTERS)
+            if tensor.tensor_type not in CONVERTERS:
+                known = ", ".join(kind.name for kind in CONVERTERS)
                 raise ModelError(
                     f"{self._file}: tensor {name} has type {tensor.tensor_type.name}, "
                     f"which is not supported; supported types: {known}"
@@ -175,59 +171,3 @@ def _fingerprint(file: GgufFile, path: Path) -> str:
     digest = hashlib.blake2b(file.data[: file.data_offset].tobytes(), digest_size=16)
     digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode())
     return digest.hexdigest()
-
-
-def _float16(raw: Raw) -> NDArray[np.float32]:
-    """Little-endian half floats at the last axis, as float32."""
-    return np.ascontiguousarray(raw).view("<f2").astype(np.float32)
-
-
-def _repack_nibbles(raw: Raw) -> Raw:
-    """GGUF keeps element j and j + 16 in one byte; MatMulNBits 2j and 2j + 1."""
-    low, high = raw & 0x0F, raw >> 4
-    elements = np.concatenate([low, high], axis=-1)
-    packed: Raw = elements[..., 0::2] | (elements[..., 1::2] << 4)
-    return packed
-
-
-def _q4_0(data: Raw) -> Weight:
-    blocks = data.reshape(data.shape[0], -1, 18)
-    return QuantizedWeight(4, _repack_nibbles(blocks[..., 2:]), _float16(blocks[..., :2])[..., 0])
-
-
-def _q4_1(data: Raw) -> Weight:
-    """`d q + m` as `d (q - 8) + (m + 8 d)`: the first part is symmetric, the second exact."""
-    blocks = data.reshape(data.shape[0], -1, 20)
-    scales = _float16(blocks[..., :2])[..., 0]
-    offsets = _float16(blocks[..., 2:4])[..., 0] + 8 * scales
-    return QuantizedWeight(4, _repack_nibbles(blocks[..., 4:]), scales, offsets)
-
-
-def _q8_0(data: Raw) -> Weight:
-    blocks = data.reshape(data.shape[0], -1, BLOCK + 2)
-    scales = _float16(blocks[..., :2])[..., 0]
-    return QuantizedWeight(8, blocks[..., 2:] ^ np.uint8(0x80), scales)
-
-
-def _f32(data: NDArray[np.float32]) -> Weight:
-    return DenseWeight(np.ascontiguousarray(data, dtype=np.float32))
-
-
-def _f16(data: NDArray[np.float16]) -> Weight:
-    return DenseWeight(data.astype(np.float32))
-
-
-def _bf16(data: Raw) -> Weight:
-    """A bfloat16 is the upper half of a float32."""
-    halves = np.ascontiguousarray(data).view("<u2").astype(np.uint32)
-    return DenseWeight((halves << 16).view(np.float32))
-
-
-_CONVERTERS: dict[Type, Callable[..., Weight]] = {
-    Type.F32: _f32,
-    Type.F16: _f16,
-    Type.BF16: _bf16,
-    Type.Q8_0: _q8_0,
-    Type.Q4_0: _q4_0,
-    Type.Q4_1: _q4_1,
-}
