@@ -128,3 +128,10 @@ class EngineError(SurefootError):
     """A forward failed, or its logits were not finite: our fault, the row ends with it."""
 
     code = "engine_error"
+
+
+class ParityError(SurefootError):
+    """Speculated decoding said what plain decoding does not, and no near-tie explains it: our
+    fault."""
+
+    code = "parity_error"

@@ -1,0 +1,27 @@
+"""Running every width that a verify round may have once, before anybody waits for one.
+
+The first forward of a shape pays for what the kernels set up at first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surefoot.core.request import SamplingParams
+from surefoot.core.step import RowPlan, RowSampling, StepEngine, StepPlan
+
+_TOKEN = 17
+
+
+def warm_up_widths(engine: StepEngine, max_draft: int, samplings: Sequence[SamplingParams]) -> None:
+    """Feed 1 to `max_draft + 1` tokens, each once for each way to draw, behind one token of
+    context. Widths that no window holds are left out. The engine must be idle; window 0 is free
+    again afterwards."""
+    widest = min(max_draft + 1, engine.capacity - 1)
+    step_id = 0
+    for params in samplings:
+        for start, width in [(0, 1), *((1, width) for width in range(1, widest + 1))]:
+            row = RowPlan(0, 0, (_TOKEN,) * width, start, 0, RowSampling(params))
+            engine.submit(StepPlan(step_id, (row,))).result()
+            step_id += 1
+    engine.release_window(0)
