@@ -84,17 +84,23 @@ class ServerLookup:
         width that a round may have once (a measured table of sampled rounds skips some)."""
         from surefoot.runtime.calibration import GREEDY, SAMPLED
         from surefoot.runtime.warm_up import warm_up_widths
+
+        max_draft = self._options.config.max_draft
+        tables = cost_tables(store.costs, engine, model, max_draft)
+        warm_up_widths(engine, max_draft, [GREEDY, SAMPLED])
+        return self.resolve(tables)
+
+    def resolve(self, tables: CostTables) -> PromptLookup:
+        """The scheduler's part, priced by these tables."""
         from surefoot.scheduling.prompt_lookup import PromptLookup
 
         options = self._options
-        max_draft = options.config.max_draft
-        self._tables = cost_tables(store.costs, engine, model, max_draft)
-        warm_up_widths(engine, max_draft, [GREEDY, SAMPLED])
         priced = options.kind is ThresholdKind.AUTO and options.config.adaptive
+        self._tables = tables
         self._part = PromptLookup.from_config(
             options.config,
             max_batch=options.max_batch,
-            round_costs=self._tables.round_costs(max_draft) if priced else None,
+            round_costs=tables.round_costs(options.config.max_draft) if priced else None,
         )
         return self._part
 
