@@ -11,30 +11,32 @@ is asked twice in each block: what those two differ by is the noise floor. See d
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
-import time
-from pathlib import Path
-from typing import Any
+from functools import partial
 
-from harness import acceptance, machine
+from harness import acceptance
 from harness.acceptance_report import Run, report
-from harness.arms import DEFAULT_PROGRAM, OFF, ON, UNPRICED, ServeCommand, running_arms
+from harness.arms import UNPRICED, running_arms
 from harness.asking import Answer, Asker
-from harness.client import HttpError, NotReadyError
-from harness.exclusive import OverlapError, exclusive
 from harness.runs import RunFolder
-from harness.sse import StreamError
+from harness.session import (
+    Meta,
+    add_run_options,
+    add_server_options,
+    new_parser,
+    now,
+    run_session,
+    serve_command,
+    server_arms,
+    tell,
+)
 
-RESULTS = Path(__file__).parent / "results"
 QUICK_ITEMS, QUICK_ROUNDS, QUICK_TOKENS = 2, 1, 64
 DEFAULT_WORKLOADS = [name for name in acceptance.WORKLOADS if name != acceptance.LONG]
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     amount = parser.add_argument_group("how much")
     amount.add_argument("--workload", action="append", choices=acceptance.WORKLOADS)
     amount.add_argument("--rounds", type=int, help="blocks of each question (default: 5)")
@@ -42,24 +44,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     amount.add_argument("--max-tokens", type=int, help="cut replies at this length")
     amount.add_argument("--target", type=int, action="append", help="context length of `long`")
     amount.add_argument("--heldout", action="store_true", help="the prompts kept out of tuning")
-    amount.add_argument("--quick", action="store_true")
-    amount.add_argument("--seed", type=int, default=0, help="of the order of arms and questions")
-    amount.add_argument("--pause", type=float, default=0.2, help="seconds before each request")
-    amount.add_argument("--metric", choices=("server", "client"), default="server")
-    servers = parser.add_argument_group("servers")
-    servers.add_argument("--program", default=DEFAULT_PROGRAM, help="what `serve` is added to")
-    servers.add_argument("--flags", default="", help="flags of every server")
-    servers.add_argument("--on-flags", default="--draft-kind prompt-lookup")
-    servers.add_argument("--off-flags", default="--draft-kind none")
-    servers.add_argument("--unpriced-flags", default="--min-tokens-per-round off")
-    servers.add_argument("--no-unpriced", action="store_true", help="leave that arm out")
-    servers.add_argument("--arm", action="append", default=[], metavar="NAME=FLAGS")
-    servers.add_argument("--on-url", help="a running server instead of a new one")
-    servers.add_argument("--off-url")
-    servers.add_argument("--unpriced-url")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where the run's folder goes")
-    parser.add_argument("--name", default="acceptance")
-    parser.add_argument("--force", action="store_true", help="run on a busy machine too")
+    parser.add_argument("--metric", choices=("server", "client"), default="server")
+    parser.add_argument("--unpriced-flags", default="--min-tokens-per-round off")
+    parser.add_argument("--unpriced-url")
+    parser.add_argument("--no-unpriced", action="store_true", help="leave that arm out")
+    add_server_options(parser)
+    add_run_options(parser, "acceptance")
     return parser.parse_args(argv)
 
 
@@ -77,24 +67,20 @@ def amount_of(args: argparse.Namespace) -> acceptance.Amount:
 
 
 def arm_flags(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
-    """Flags and URLs by arm. With a running on-server, the unpriced arm needs a URL too."""
-    urls = {ON: args.on_url, OFF: args.off_url, UNPRICED: args.unpriced_url}
-    given = {name: url for name, url in urls.items() if url}
-    flags = {ON: args.on_flags, OFF: args.off_flags}
-    if UNPRICED in given or not (args.no_unpriced or given):
+    """Flags and URLs by arm. Beside running servers the unpriced arm needs a URL of its own."""
+    flags, urls = server_arms(args)
+    if args.unpriced_url:
+        urls[UNPRICED] = args.unpriced_url
+    if UNPRICED in urls or not (args.no_unpriced or urls):
         flags[UNPRICED] = f"{args.on_flags} {args.unpriced_flags}"
-    for extra in args.arm:
-        name, _, text = extra.partition("=")
-        flags[name] = text
-    return flags, given
+    return flags, urls
 
 
-def measure(args: argparse.Namespace, folder: RunFolder, meta: dict[str, Any]) -> Run:
-    command = ServeCommand(shlex.split(args.program), shlex.split(args.flags))
+def measure(args: argparse.Namespace, folder: RunFolder, meta: Meta) -> str:
     flags, urls = arm_flags(args)
     amount = amount_of(args)
-    tell(f"starting {', '.join(flags)}; results go to {folder.path}")
-    with running_arms(command, flags, urls, folder.path) as arms:
+    tell(f"starting {', '.join(flags)}")
+    with running_arms(serve_command(args), flags, urls, folder.path) as arms:
         meta["servers"] = [arm.about() for arm in arms]
         folder.write_meta(meta)
         asker = Asker(arms, folder, args.seed, args.pause)
@@ -104,35 +90,13 @@ def measure(args: argparse.Namespace, folder: RunFolder, meta: dict[str, Any]) -
             skip = [UNPRICED] if workload == acceptance.TWO_STREAMS else []
             answers[workload] = acceptance.run_workload(asker, asks, skip, tell)
         meta["peak_memory_mib"] = {arm.name: arm.peak_memory_mib() for arm in arms}
-        return Run(answers, amount.rounds, args.metric, tuple(asker.others_cores))
-
-
-def tell(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+    meta["ended"] = now()
+    return report(Run(answers, amount.rounds, args.metric, tuple(asker.others_cores)), meta)
 
 
 def main() -> int:
     args = parse_arguments()
-    try:
-        with exclusive():
-            busy = machine.refuse_if_busy(1e9 if args.force else machine.BUSY_CORES)
-            folder = RunFolder(args.out, args.name)
-            meta = {
-                "benchmark": "run_acceptance",
-                "began": time.strftime("%Y-%m-%d %H:%M:%S"),
-                "arguments": {k: v for k, v in vars(args).items() if k not in ("out", "program")},
-                "machine": machine.describe(),
-                "packages": machine.package_versions(["surefoot", "onnxruntime", "numpy"]),
-                "busy_cores_before": busy,
-            }
-            run = measure(args, folder, meta)
-            meta["ended"] = time.strftime("%Y-%m-%d %H:%M:%S")
-            folder.write_meta(meta)
-            print(folder.write_report(report(run, meta)).read_text(encoding="utf-8"))
-    except (machine.BusyError, OverlapError, NotReadyError, HttpError, StreamError) as error:
-        tell(f"not measured: {error}")
-        return 1
-    return 0
+    return run_session("run_acceptance", args, partial(measure, args))
 
 
 if __name__ == "__main__":

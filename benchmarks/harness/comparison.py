@@ -134,8 +134,8 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
-    low, high = ordered[below], ordered[above]
-    return low if low == high else low + (high - low) * (place - below)
+    low, high, part = ordered[below], ordered[above], place - below
+    return low if low == high or part == 0.0 else low + (high - low) * part
 
 
 def question_rows(blocks: Sequence[Block], base: str, other: str) -> list[QuestionRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,6 +43,8 @@ def at_least(goal: str, measured: Interval, limit: float, rounds: int) -> Verdic
 def share_at_least(goal: str, measured: Interval, limit: float, rounds: int) -> Verdict:
     """The same for a plain share."""
     shown = f"{measured.value:.2f} [{measured.low:.2f}, {measured.high:.2f}]"
+    if math.isinf(measured.value):
+        shown = "there was no gain to share"
     return Verdict(goal, outcome_of(measured, limit, rounds), shown)
 
 

@@ -91,6 +91,11 @@ def test_percentiles_are_linear(share: float, value: float) -> None:
     assert percentile([1.0, 2.0, 3.0, 4.0], share) == pytest.approx(value)
 
 
+def test_a_percentile_at_the_last_finite_value_is_that_value() -> None:
+    assert percentile([1.0, 2.0, float("inf")], 0.5) == 2.0
+    assert percentile([float("inf"), float("inf")], 0.3) == float("inf")
+
+
 def test_jain_index() -> None:
     assert jain_index([5.0, 5.0, 5.0]) == pytest.approx(1.0)
     assert jain_index([1.0, 0.0, 0.0, 0.0]) == 0.25
