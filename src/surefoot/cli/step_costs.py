@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from surefoot.engine.engine import Engine
     from surefoot.loading.model import LoadedModel
 
+MIN_CAPACITY = 16
+"""Tokens of the smallest window that rounds can be measured in."""
+
 SAMPLED_WIDTHS = (2, 4, 8, 16, 32, 64)
 """A sampled table is measured at these widths only and read on the lines between them: its
 draws cost the same at every position."""
@@ -44,12 +47,14 @@ class CostTables:
 
 
 def cost_tables(root: Path, engine: Engine, model: LoadedModel, max_draft: int) -> CostTables:
-    """The stored tables if they cover rounds of `max_draft`, else measured now and stored.
-    `root` is the store's `costs` folder; the engine must be idle."""
+    """The stored tables if they cover rounds of `max_draft` at the contexts of this window, else
+    measured now and stored. `root` is the store's `costs` folder; the engine must be idle."""
+    from surefoot.runtime.calibration import START_UP_CONTEXTS
+
     greedy_path, sampled_path = table_paths(root, engine, model)
     try:
         tables = CostTables(load_costs(greedy_path), load_costs(sampled_path), "stored table")
-        if _covers(tables, max_draft):
+        if _covers(tables, Extent.of(engine.capacity, max_draft, START_UP_CONTEXTS)):
             return tables
     except FileNotFoundError:
         pass
@@ -66,33 +71,61 @@ def measure_tables(
     contexts: Sequence[int] | None = None,
     rounds: int | None = None,
 ) -> CostTables:
-    """Measure both tables and store them. `contexts` and `rounds` None: as at start-up."""
+    """Measure both tables and store them. `contexts` and `rounds` None: as at start-up. Raises
+    `ConfigError` for a window too small to measure in."""
     from surefoot.runtime import calibration
 
-    chosen = tuple(contexts or calibration.START_UP_CONTEXTS)
-    fitting = tuple(c for c in chosen if c < engine.capacity // 2) or (engine.capacity // 4,)
-    widths = range(2, max_draft + 2)
-    few = [width for width in SAMPLED_WIDTHS if width < max_draft + 1] + [max_draft + 1]
+    wanted = contexts or calibration.START_UP_CONTEXTS
+    extent = Extent.of(engine.capacity, max_draft, wanted)
+    few = [width for width in SAMPLED_WIDTHS if width < extent.widest] + [extent.widest]
     began = time.monotonic()
     greedy, sampled = (
         calibration.measure_step_costs(
             engine,
             name=f"{model.name} {kind}",
             source=f"surefoot calibrate, {engine.config.num_threads} threads",
-            contexts=fitting,
-            widths=list(measured),
+            contexts=extent.contexts,
+            widths=measured,
             sampling=params,
             clock=time.perf_counter,
             rounds=rounds or calibration.START_UP_ROUNDS,
         )
         for kind, measured, params in (
-            ("greedy", widths, calibration.GREEDY),
+            ("greedy", range(2, extent.widest + 1), calibration.GREEDY),
             ("sampled", few, calibration.SAMPLED),
         )
     )
     tables = CostTables(greedy, sampled, f"measured in {time.monotonic() - began:.1f} s")
     _store(tables, table_paths(root, engine, model))
     return tables
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a table of one window has: widths from 2 to `widest`, and these contexts."""
+
+    widest: int
+    contexts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, capacity: int, max_draft: int, wanted: Sequence[int]) -> Extent:
+        """The widths of rounds up to `max_draft` and the contexts of `wanted`, as far as a window
+        of `capacity` tokens holds them; a quarter of it is the context where none of them fits.
+        Raises `ConfigError` where nothing fits."""
+        from surefoot.runtime.calibration import fits
+
+        if capacity < MIN_CAPACITY:
+            raise ConfigError(
+                f"--ctx is {capacity}; prompt lookup needs at least {MIN_CAPACITY}, "
+                "--draft-kind none does without it",
+                param="ctx",
+            )
+        quarter = capacity // 4
+        widest = max_draft + 1
+        while not fits(quarter, widest, capacity):
+            widest -= 1
+        fitting = tuple(context for context in wanted if fits(context, widest, capacity))
+        return cls(widest, fitting or (quarter,))
 
 
 def table_paths(root: Path, engine: Engine, model: LoadedModel) -> tuple[Path, Path]:
@@ -107,11 +140,12 @@ def table_paths(root: Path, engine: Engine, model: LoadedModel) -> tuple[Path, P
     return root / f"{stem}-greedy.json", root / f"{stem}-sampled.json"
 
 
-def _covers(tables: CostTables, max_draft: int) -> bool:
+def _covers(tables: CostTables, extent: Extent) -> bool:
+    """As wide and as far: shorter contexts than were measured cost what the shortest does."""
     return all(
-        max(bucket.verify_s) >= max_draft + 1
+        max(bucket.context or 0 for bucket in table.buckets) >= max(extent.contexts)
+        and all(max(bucket.verify_s) >= extent.widest for bucket in table.buckets)
         for table in (tables.greedy, tables.sampled)
-        for bucket in table.buckets
     )
 
 

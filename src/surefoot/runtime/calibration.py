@@ -31,6 +31,9 @@ _PIPELINED = 0
 _SYNCHRONOUS = -1
 """Kinds of tick beside verify rounds, which are named by their width (2 and more)."""
 
+_TICKS = 2
+"""Ticks of one measurement; the first, which finds other shapes in the caches, is not counted."""
+
 _FIRST_TOKEN, _NUM_TOKENS = 17, 200
 
 
@@ -86,6 +89,12 @@ class _HeldWindow:
         """Not ours to close."""
 
 
+def fits(context: int, widest: int, capacity: int) -> bool:
+    """A window holds `context` tokens and what one measurement of up to `widest` appends: rounds
+    that land whole, or a few plain steps."""
+    return context + _TICKS * max(widest, 2) + 4 <= capacity
+
+
 def measure_step_costs(
     engine: CalibratedEngine,
     *,
@@ -102,7 +111,7 @@ def measure_step_costs(
     synchronous plain step. The engine must be idle."""
     buckets = []
     for context in contexts:
-        if context + (1 + rounds) * (max(widths) + 3) >= engine.capacity:
+        if not fits(context, max(widths), engine.capacity):
             continue
         kinds = [_PIPELINED, _SYNCHRONOUS, *widths]
         seconds: dict[int, list[float]] = {kind: [] for kind in kinds}
@@ -112,7 +121,7 @@ def measure_step_costs(
             _run_ticks(held, context, kind, sampling, clock, 1)
         for _ in range(rounds):
             for kind in kinds:
-                seconds[kind] += _run_ticks(held, context, kind, sampling, clock, 2)[1:]
+                seconds[kind] += _run_ticks(held, context, kind, sampling, clock, _TICKS)[1:]
         medians = {kind: statistics.median(times) for kind, times in seconds.items()}
         verify = {1: medians[_SYNCHRONOUS]} | {width: medians[width] for width in widths}
         buckets.append(CostBucket(context, medians[_PIPELINED], medians[_SYNCHRONOUS], verify))
