@@ -24,9 +24,10 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from surefoot.graph.decoder import BUILDER_VERSION, build_decoder, convert_weights
+from surefoot.graph.decoder import BUILDER_VERSION, build_decoder
 from surefoot.graph.quantization import Array, LinearLayout
 from surefoot.graph.spec import ModelSpec, WeightSource
+from surefoot.graph.weights import convert_weights
 
 logger = logging.getLogger(__name__)
 

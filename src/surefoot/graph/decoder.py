@@ -9,92 +9,29 @@ for a fixed number of rows; graphs for other numbers share its weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from surefoot.graph import io_names
 from surefoot.graph.layers import MICROSOFT, NodeList
-from surefoot.graph.quantization import (
-    GATHER_CONSTANTS,
-    Array,
-    LinearEmitter,
-    LinearLayout,
-    fuse,
-    initializers,
-    layout_of,
+from surefoot.graph.quantization import LinearEmitter, LinearLayout
+from surefoot.graph.spec import ModelSpec
+from surefoot.graph.weights import (
+    COS,
+    EMBEDDING,
+    EMBEDDING_SCALE,
+    FINAL_NORM,
+    HEAD,
+    LOCAL_COS,
+    LOCAL_SIN,
+    SIN,
+    has_local_rotation,
 )
-from surefoot.graph.spec import DenseWeight, ModelSpec, WeightSource
 
-BUILDER_VERSION = 2
+BUILDER_VERSION = 3
 """Part of the cached graph's key: raise it when the same file must give another graph."""
-
-DUMMY_POSITIONS = 8
-"""Rotations beyond the context, for the dummy tokens of the deterministic mode."""
-
-HEAD = "head"
-EMBEDDING = "embedding"
-FINAL_NORM = "final_norm"
-COS, SIN = "rope_cos", "rope_sin"
-
-
-def convert_weights(
-    spec: ModelSpec, source: WeightSource
-) -> tuple[dict[str, Array], dict[str, LinearLayout]]:
-    """All initializers of the graph, and the layout of each linear layer.
-
-    A tied model has no `head`: the embedding's arrays serve both ends.
-    """
-    arrays: dict[str, Array] = {COS: _rotation(spec, np.cos), SIN: _rotation(spec, np.sin)}
-    arrays |= GATHER_CONSTANTS
-    arrays |= {"one": np.array([1], dtype=np.int32), "first_axis": np.array([0], dtype=np.int64)}
-    layouts: dict[str, LinearLayout] = {}
-    for name, tensors in _norms(spec).items():
-        weight = source.load(tensors)
-        assert isinstance(weight, DenseWeight), tensors
-        arrays[name] = weight.values
-    for name, parts in _linears(spec).items():
-        weights = [source.load(tensor) for tensor in parts]
-        fused = fuse(weights)
-        keys = [name] if len(fused) == 1 else [f"{name}.{run}" for run in range(len(fused))]
-        for key, weight in zip(keys, fused, strict=True):
-            layouts[key] = layout_of(weight)
-            arrays |= initializers(key, weight)
-    return arrays, layouts
-
-
-def _norms(spec: ModelSpec) -> dict[str, str]:
-    names = {FINAL_NORM: "output_norm.weight"}
-    for layer in range(spec.num_layers):
-        for norm in ("attn_norm", "ffn_norm"):
-            names[f"blk.{layer}.{norm}"] = f"blk.{layer}.{norm}.weight"
-    return names
-
-
-def _linears(spec: ModelSpec) -> dict[str, list[str]]:
-    """The graph's linear layers and the tensors each is fused from."""
-    names = {EMBEDDING: ["token_embd.weight"]}
-    if not spec.tied_embedding:
-        names[HEAD] = ["output.weight"]
-    for layer in range(spec.num_layers):
-        block = f"blk.{layer}"
-        names[f"{block}.qkv"] = [f"{block}.attn_{part}.weight" for part in "qkv"]
-        names[f"{block}.attn_output"] = [f"{block}.attn_output.weight"]
-        names[f"{block}.gate_up"] = [f"{block}.ffn_{part}.weight" for part in ("gate", "up")]
-        names[f"{block}.ffn_down"] = [f"{block}.ffn_down.weight"]
-    return names
-
-
-def _rotation(
-    spec: ModelSpec, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-) -> NDArray[np.float32]:
-    """`[context + DUMMY_POSITIONS, head_dim / 2]`: cosines or sines of each position's angles."""
-    exponents = np.arange(0, spec.head_dim, 2, dtype=np.float64) / spec.head_dim
-    frequencies = spec.rope_theta**-exponents
-    positions = np.arange(spec.context_length + DUMMY_POSITIONS, dtype=np.float64)
-    return function(np.outer(positions, frequencies)).astype(np.float32)
 
 
 def build_decoder(
@@ -140,18 +77,42 @@ class _DecoderBuilder:
         self._split_lengths()
         nodes, spec = self.nodes, self._spec
         total = self._linear.emit_gather(EMBEDDING, io_names.INPUT_IDS)
+        if spec.embedding_scale != 1:
+            total = nodes.emit("Mul", [total, EMBEDDING_SCALE])
         normed = nodes.rms_norm(total, "blk.0.attn_norm", spec.rms_eps)
         for layer in range(spec.num_layers):
             block = f"blk.{layer}"
-            mixed = self._attention(layer, self._linear.emit(f"{block}.qkv", normed))
-            branch = self._linear.emit(f"{block}.attn_output", mixed)
+            mixed = self._attention(layer, self._qkv(block, normed))
+            branch = self._branch(f"{block}.attn_output", mixed, f"{block}.post_attention_norm")
             normed, total = nodes.add_rms_norm(total, branch, f"{block}.ffn_norm", spec.rms_eps)
-            gated = nodes.swiglu(self._linear.emit(f"{block}.gate_up", normed))
-            branch = self._linear.emit(f"{block}.ffn_down", gated)
+            gated = nodes.gated(self._linear.emit(f"{block}.gate_up", normed), spec.activation)
+            branch = self._branch(f"{block}.ffn_down", gated, f"{block}.post_ffw_norm")
             if layer + 1 < spec.num_layers:
                 weight = f"blk.{layer + 1}.attn_norm"
                 normed, total = nodes.add_rms_norm(total, branch, weight, spec.rms_eps)
         self._answer(total, branch)
+
+    def _branch(self, linear: str, source: str, post_norm: str) -> str:
+        """The last linear layer of a branch, normalized where the family does so."""
+        branch = self._linear.emit(linear, source)
+        if not self._spec.post_norms:
+            return branch
+        return self.nodes.rms_norm(branch, post_norm, self._spec.rms_eps)
+
+    def _qkv(self, block: str, normed: str) -> str:
+        """`[T, q + k + v]`, biased and its heads normalized where the family does so."""
+        nodes, spec = self.nodes, self._spec
+        fused = self._linear.emit(f"{block}.qkv", normed)
+        if spec.qkv_bias:
+            fused = nodes.emit("Add", [fused, f"{block}.qkv_bias"])
+        if not spec.qk_norm:
+            return fused
+        query_key, value = nodes.unique("HeadNorm", 2)
+        nodes.emit("Split", [fused, "qk_and_v"], outputs=[query_key, value], axis=-1)
+        heads = nodes.emit("Reshape", [query_key, "head_shape"])
+        normed_heads = nodes.rms_norm(heads, f"{block}.qk_norm", spec.rms_eps)
+        flat = nodes.emit("Reshape", [normed_heads, "row_shape"])
+        return nodes.emit("Concat", [flat, value], axis=-1)
 
     def _answer(self, total: str, branch: str) -> None:
         """Gather before the head: the other positions' logits would be read by nobody."""
@@ -195,6 +156,7 @@ class _DecoderBuilder:
         spec = self._spec
         (output,) = self.nodes.unique("Attention", 1)
         present = [io_names.present_key(layer, row), io_names.present_value(layer, row)]
+        is_local = spec.window_of(layer) > 0 and has_local_rotation(spec)
         return self.nodes.emit(
             "GroupQueryAttention",
             [
@@ -205,8 +167,8 @@ class _DecoderBuilder:
                 io_names.past_value(layer, row),
                 self._last_positions[row],
                 self._totals[row],
-                COS,
-                SIN,
+                LOCAL_COS if is_local else COS,
+                LOCAL_SIN if is_local else SIN,
             ],
             outputs=[output, *present],
             domain=MICROSOFT,
@@ -214,7 +176,17 @@ class _DecoderBuilder:
             kv_num_heads=spec.num_kv_heads,
             do_rotary=1,
             rotary_interleaved=int(spec.rope_interleaved),
+            **self._extra_attention(layer),
         )
+
+    def _extra_attention(self, layer: int) -> dict[str, Any]:
+        """Attributes where the layer departs from the operator's defaults."""
+        extra: dict[str, Any] = {}
+        if self._spec.window_of(layer):
+            extra["local_window_size"] = self._spec.window_of(layer)
+        if self._spec.attention_scale is not None:
+            extra["scale"] = self._spec.attention_scale
+        return extra
 
 
 def _graph_inputs(spec: ModelSpec, num_rows: int) -> list[onnx.ValueInfoProto]:

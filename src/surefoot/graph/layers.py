@@ -8,6 +8,8 @@ from typing import Any
 import onnx
 from onnx import helper
 
+from surefoot.graph.spec import Activation
+
 MICROSOFT = "com.microsoft"
 
 
@@ -55,9 +57,13 @@ class NodeList:
         )
         return normed, total
 
-    def swiglu(self, gate_up: str) -> str:
-        """`silu(gate) * up` of a fused `[T, 2 * mlp]`; QuickGelu with alpha 1 is silu."""
+    def gated(self, gate_up: str, activation: Activation) -> str:
+        """`activation(gate) * up` of a fused `[T, 2 * mlp]`; QuickGelu with alpha 1 is silu, and
+        FastGelu is gelu by tanh."""
         gate, up = self.unique("GateUp", 2)
         self.emit("Split", [gate_up], outputs=[gate, up], axis=-1, num_outputs=2)
-        silu = self.emit("QuickGelu", [gate], domain=MICROSOFT, alpha=1.0)
-        return self.emit("Mul", [silu, up])
+        if activation == "silu":
+            open_gate = self.emit("QuickGelu", [gate], domain=MICROSOFT, alpha=1.0)
+        else:
+            open_gate = self.emit("FastGelu", [gate], domain=MICROSOFT)
+        return self.emit("Mul", [open_gate, up])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ BLOCK = 32
 """Inputs that share one scale unless a weight says otherwise: the block length of most of GGUF's
 types, and of MatMulNBits as we build it."""
 
+Activation = Literal["silu", "gelu_tanh"]
+"""What the gate of a feed-forward layer goes through."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -24,6 +27,16 @@ class ModelSpec:
 
     `rope_interleaved`: pairs (2i, 2i+1) rotate together (GGUF's Llama order); otherwise (i, i +
     head_dim/2). `context_length` in tokens. `architecture` as GGUF names it ("llama").
+
+    What only some families have, each with the default of those that have it not:
+    `qkv_bias`: q, k and v have biases (Qwen2). `qk_norm`: each head of q and k is normalized
+    before it is rotated (Qwen3, Gemma 3). `rope_factors` `[head_dim / 2]`: frequency i is divided
+    by factor i (Llama 3's scaling, Gemma 3's linear one). `windows`, one a layer: how many
+    positions, its own included, a token of that layer sees; 0 means all; empty means all in every
+    layer. `local_rope_theta`: the base of layers with a window, unscaled; None means as in the
+    others. `attention_scale`: what scores are multiplied by; None means `head_dim ** -0.5`.
+    `embedding_scale` multiplies the embeddings. `post_norms`: each branch is normalized again
+    before it is added (Gemma 3).
     """
 
     architecture: str
@@ -39,6 +52,19 @@ class ModelSpec:
     rope_theta: float
     rope_interleaved: bool
     tied_embedding: bool
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    rope_factors: tuple[float, ...] = ()
+    windows: tuple[int, ...] = ()
+    local_rope_theta: float | None = None
+    attention_scale: float | None = None
+    embedding_scale: float = 1.0
+    post_norms: bool = False
+    activation: Activation = "silu"
+
+    def window_of(self, layer: int) -> int:
+        """Positions that layer sees, 0 for all."""
+        return self.windows[layer] if self.windows else 0
 
     @property
     def kv_bytes_per_token(self) -> int:
