@@ -107,7 +107,7 @@ def test_a_near_tie_is_measured_and_the_rest_compared_behind_it() -> None:
 
 def test_every_further_parting_counts() -> None:
     rest = {(*PROMPT, 2): (1, 3), (*PROMPT, 2, 1, 0): (1,)}
-    parity = parity_of([2, 1, 0, 1], [3, 1, 0, 1], [1.0, 0.0, 1.255, 1.505], rest)
+    parity = parity_of([2, 1, 0, 1], [3, 1, 0, 1], [1.0, 0.0, 1.25, 1.505], rest)
     assert [(p.index, p.plain, p.speculated) for p in parity.partings] == [(0, 2, 3), (2, 0, 3)]
     assert [p.gap for p in parity.partings] == [pytest.approx(0.26), pytest.approx(0.51)]
 
