@@ -15,8 +15,9 @@ from surefoot.cli.options import RunOptions
 from surefoot.config import EngineConfig, SchedulerConfig
 from surefoot.engine.engine import Engine
 from surefoot.errors import ConfigError, ModelError
-from surefoot.loading.gguf import load_gguf
-from surefoot.loading.model import LoadedModel
+from surefoot.loading.model import LoadedModel, TextFiles
+from surefoot.loading.open import load_model as open_model
+from surefoot.loading.quantizing import QUANTIZE, Quantize
 from surefoot.loading.resolve import resolve_model
 from surefoot.loading.store import ModelStore
 from surefoot.runtime.loop import EngineLoop
@@ -92,8 +93,27 @@ def build_stack(
 
 
 def load_model(options: RunOptions, store: ModelStore) -> LoadedModel:
-    """Resolve and read the model's file. Raises `ModelError`."""
-    return load_gguf(resolve_model(options.model, store, hub=model_hub(), say=say))
+    """Resolve and read the model's file. Raises `ModelError`, or `ConfigError` for a flag."""
+    path = resolve_model(options.model, store, hub=model_hub(), say=say)
+    return open_model(path, quantize_flag(options.quantize), progress=quantizing_line)
+
+
+def quantize_flag(text: str | None) -> Quantize | None:
+    """What `--quantize` says. Raises `ConfigError` for anything but its three words."""
+    for choice in QUANTIZE:
+        if text == choice:
+            return choice
+    if text is None:
+        return None
+    raise ConfigError(
+        f"--quantize is {text!r}; it must be one of {', '.join(QUANTIZE)}", param="quantize"
+    )
+
+
+def quantizing_line(done: int, total: int) -> None:
+    """Say how far the weights are, at every tenth."""
+    if done * 10 // total > (done - 1) * 10 // total:
+        say(f"quantizing the weights, once: {done} of {total} matrices")
 
 
 def open_engine(
@@ -108,13 +128,35 @@ def text_of(model: LoadedModel, pre: str | None) -> tuple[Tokenizer, ChatTemplat
     """The model's tokenizer, told of the token that its template ends turns with, and the
     template. Raises `ModelError` with the file's name."""
     try:
-        tokenizer = Tokenizer.from_gguf_metadata(model.metadata, pre=pre)
-        template = ChatTemplate.from_gguf_metadata(model.metadata)
+        if model.text is not None:
+            tokenizer, template = text_of_folder(model.text)
+        elif not model.metadata:
+            raise ModelError("the folder holds no tokenizer.json")
+        else:
+            tokenizer = Tokenizer.from_gguf_metadata(model.metadata, pre=pre)
+            template = ChatTemplate.from_gguf_metadata(model.metadata)
     except ModelError as error:
         raise ModelError(f"{model.name}: {error.message}") from error
     if template is not None:
         tokenizer.also_end_at(template.end_of_turn_ids(tokenizer))
     return tokenizer, template
+
+
+def text_of_folder(text: TextFiles) -> tuple[Tokenizer, ChatTemplate | None]:
+    """The same from a Hugging Face folder's files."""
+    tokenizer = Tokenizer.from_tokenizer_json(
+        text.tokenizer_json,
+        bos_text=text.bos_text,
+        eos_text=text.eos_text,
+        add_bos=text.add_bos,
+        end_ids=text.end_ids,
+    )
+    if text.chat_template is None:
+        say("the model has no chat template: only plain completions are served")
+        return tokenizer, None
+    return tokenizer, ChatTemplate(
+        text.chat_template, bos_text=text.bos_text or "", eos_text=text.eos_text or ""
+    )
 
 
 def engine_config(options: RunOptions, model_context: int, num_windows: int) -> EngineConfig:

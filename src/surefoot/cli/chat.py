@@ -35,10 +35,11 @@ def chat(
     threads: flags.Threads = None,
     deterministic: flags.Deterministic = False,
     pre_tokenizer: flags.PreTokenizer = None,
+    quantize: flags.QuantizeTo = None,
 ) -> None:
     """Talk to a model in the terminal."""
     params = sampling(temperature, top_k, top_p, seed)
-    options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer)
+    options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (its import is what gives `input` line editing)
     with running(options) as stack:

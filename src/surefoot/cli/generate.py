@@ -52,6 +52,7 @@ def generate(
     threads: flags.Threads = None,
     deterministic: flags.Deterministic = False,
     pre_tokenizer: flags.PreTokenizer = None,
+    quantize: flags.QuantizeTo = None,
     prompt_lookup: Annotated[
         bool, typer.Option("--prompt-lookup", help="Draft tokens from the context.")
     ] = False,
@@ -81,7 +82,7 @@ def generate(
             "--check-parity compares prompt lookup with plain decoding: give --prompt-lookup too",
             param="check_parity",
         )
-    run = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer)
+    run = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
     with running(run, lookup) as stack:
         prompt_ids = stack.encode_text(text) if raw else stack.encode_chat(one_turn(system, text))
         ask = partial(reply_to, stack, prompt_ids, params, max_tokens=max_tokens, stop=stop or ())

@@ -15,7 +15,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="A GGUF file, a folder, owner/name[:file] or 'default'.",
+        help="A GGUF file, a model's folder, owner/name[:file] or 'default'.",
         metavar="MODEL",
     ),
 ]
@@ -48,6 +48,16 @@ PreTokenizer = Annotated[
         show_default=False,
     ),
 ]
+QuantizeTo = Annotated[
+    str | None,
+    typer.Option(
+        "--quantize",
+        help="q8, q4 or none: what becomes of weights that come as floats. By default a Hugging "
+        "Face folder goes to q8 and a GGUF file stays as it is.",
+        metavar="BITS",
+        show_default=False,
+    ),
+]
 Temperature = Annotated[
     float, typer.Option("--temp", "--temperature", help="0 takes the likeliest token.", min=0.0)
 ]
@@ -69,6 +79,7 @@ class RunOptions:
     threads: int | None = None
     deterministic: bool = False
     pre_tokenizer: str | None = None
+    quantize: str | None = None
 
 
 def scheduler_config(parallel: int, max_queue_depth: int, chunk: str) -> SchedulerConfig:

@@ -60,6 +60,7 @@ def serve(
     ] = "auto",
     deterministic: flags.Deterministic = False,
     pre_tokenizer: flags.PreTokenizer = None,
+    quantize: flags.QuantizeTo = None,
     api_key: Annotated[
         list[str] | None, typer.Option(help="Ask clients for this key (repeatable).")
     ] = None,
@@ -114,7 +115,7 @@ def serve(
         drain_timeout_s=drain_timeout,
     )
     scheduling = flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size)
-    options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer)
+    options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
     base = lookup_config(policy, draft_max, ngram_min, ngram_max, adaptive)
     lookup = lookup_options(base, min_tokens_per_round, prompt_lookup_max_batch)
     drafts = lookup if draft_kind is DraftKind.PROMPT_LOOKUP else None

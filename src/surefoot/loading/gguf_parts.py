@@ -6,13 +6,11 @@ tensors all of them have together.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from surefoot.errors import ModelError
+from surefoot.loading.folder import PART_NAME
 from surefoot.loading.gguf_reader import GgufFile
-
-PART_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
 def open_parts(path: Path) -> list[GgufFile]:

