@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from surefoot.cache.block_pool import BLOCK_TOKENS
 from surefoot.core.request import SamplingParams, TokenLogprobs
 from surefoot.core.step import FromStep, RowPlan, RowResult, StepPlan, StepResult
 
@@ -56,6 +57,8 @@ class ScriptedEngine:
     """`replies` scripts what follows a prompt; text off the script, and rows without one, get
     hashed tokens below `vocab`. `fault` injects errors row by row.
 
+    `blocks` holds, for each stored block, the tokens from the sequence's beginning to the block's
+    end: what its KV depends on. `loaded` records `(window, positions)` of each load.
     `plans` and `released` record what was asked, `log` both in order. With `manual` True a result
     is ready only after `finish_step()`; `waiting` is set once somebody blocks on it.
     """
@@ -69,6 +72,7 @@ class ScriptedEngine:
         replies: Mapping[tuple[int, ...], Sequence[int]] | None = None,
         fault: Fault | None = None,
         manual: bool = False,
+        num_blocks: int = 0,
     ) -> None:
         self.num_windows = num_windows
         self.capacity = capacity
@@ -80,6 +84,9 @@ class ScriptedEngine:
         self.released: list[int] = []
         self.log: list[str] = []
         self.windows = [Window() for _ in range(num_windows)]
+        self.num_blocks = num_blocks
+        self.blocks: dict[int, list[int]] = {}
+        self.loaded: list[tuple[int, int]] = []
         self.closed = False
         self.dead: Exception | None = None
         self.dead_on_result: Exception | None = None
@@ -113,6 +120,28 @@ class ScriptedEngine:
         self.windows[window] = Window()
         self.released.append(window)
         self.log.append(f"release {window}")
+
+    def store_blocks(self, window: int, copies: Sequence[tuple[int, int]]) -> None:
+        for position, block in copies:
+            assert 0 <= block < self.num_blocks, (block, self.num_blocks)
+            end = position + BLOCK_TOKENS
+            assert position % BLOCK_TOKENS == 0, position
+            assert end <= len(self.windows[window].tokens), (position, self.windows[window])
+            self.blocks[block] = self.windows[window].tokens[:end]
+
+    def load_blocks(self, window: int, blocks: Sequence[int]) -> None:
+        tokens: list[int] = []
+        for block in blocks:
+            stored = self.blocks[block]
+            assert stored[:-BLOCK_TOKENS] == tokens, f"block {block} follows another beginning"
+            tokens = list(stored)
+        self.windows[window] = Window(None, tokens)
+        self.loaded.append((window, len(tokens)))
+        self.log.append(f"load {window}")
+
+    def release_blocks(self, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            del self.blocks[block]
 
     def close(self) -> None:
         self.closed = True
@@ -184,6 +213,8 @@ class ScriptedEngine:
         window = self.windows[row.window]
         if row.start == 0:
             window.row_id, window.tokens = row.row_id, []
+        if window.row_id is None and window.tokens:
+            window.row_id = row.row_id
         assert window.row_id == row.row_id, f"window {row.window} is {window.row_id}'s: {row}"
         assert row.start <= len(window.tokens), f"{len(window.tokens)} positions are valid: {row}"
         assert row.end <= self.capacity, row

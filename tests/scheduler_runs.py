@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fakes import ScriptedEngine, hashed_token
@@ -11,6 +11,7 @@ from surefoot.core.events import Event, Failed, Finished, FinishReason, TokensEm
 from surefoot.core.request import PlainText, Request, SamplingParams
 from surefoot.scheduling.prompt_lookup import PromptLookup
 from surefoot.scheduling.scheduler import Scheduler
+from surefoot.scheduling.storage import RowStorage
 
 GREEDY = SamplingParams(temperature=0.0)
 SEEDED = SamplingParams(temperature=0.8, seed=11)
@@ -60,6 +61,8 @@ def request(
     end_ids: Iterable[int] = (),
     stop: str | None = None,
     speculation: bool = True,
+    priority: int = 0,
+    cache_salt: str = "",
 ) -> Request:
     return Request(
         request_id,
@@ -69,6 +72,8 @@ def request(
         PlainText() if stop is None else LetterText(stop),
         frozenset(end_ids),
         speculation,
+        priority,
+        cache_salt,
     )
 
 
@@ -81,10 +86,16 @@ class Run:
         engine: ScriptedEngine,
         config: SchedulerConfig | None = None,
         lookup: PromptLookup | None = None,
+        storage: RowStorage | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.engine = engine
         self.scheduler = Scheduler(
-            engine, config or SchedulerConfig(max_rows=engine.num_windows), lookup, lambda: 0.0
+            engine,
+            config or SchedulerConfig(max_rows=engine.num_windows),
+            lookup,
+            clock,
+            storage=storage,
         )
         self.events: list[Event] = []
 

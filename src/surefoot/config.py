@@ -21,7 +21,8 @@ def require_range(field: str, value: float, low: float, high: float | None = Non
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """`num_windows` rows can be held at once, each of `capacity` token positions.
+    """`num_windows` rows can be held at once, each of `capacity` token positions; `num_blocks` are
+    kept beside them for prompts that begin alike (none: every prompt is read whole).
 
     `num_threads`: workers of one forward. `deterministic`: never feed a row alone, so results do
     not depend on batch shape. `accuracy_level` is MatMulNBits' (4: 8-bit activations, 1: float
@@ -33,11 +34,13 @@ class EngineConfig:
     num_threads: int = 2
     deterministic: bool = False
     accuracy_level: int = 4
+    num_blocks: int = 0
 
     def __post_init__(self) -> None:
         require_range("num_windows", self.num_windows, 1, 64)
         require_range("capacity", self.capacity, 2)
         require_range("num_threads", self.num_threads, 1, 1024)
+        require_range("num_blocks", self.num_blocks, 0)
         if self.accuracy_level not in (0, 1, 4):
             raise ConfigError(
                 f"accuracy_level is {self.accuracy_level}; it must be 0, 1 or 4",
@@ -52,6 +55,8 @@ class SchedulerConfig:
     A prompt is read in chunks: of `chunk_busy` tokens while other rows decode (so that none
     stalls for more than one such chunk), of `chunk_alone` tokens otherwise. A fixed
     `--prefill-chunk-size` sets both. `lookahead` False makes every step synchronous (tests).
+    `preemption`: a row is set aside for a waiting one of higher priority. A request that waited
+    `queue_timeout_s` without being admitted is refused; 0: it waits as long as it takes.
     """
 
     max_rows: int = 4
@@ -59,9 +64,12 @@ class SchedulerConfig:
     chunk_busy: int = 32
     chunk_alone: int = 512
     lookahead: bool = True
+    preemption: bool = False
+    queue_timeout_s: float = 0.0
 
     def __post_init__(self) -> None:
         require_range("parallel", self.max_rows, 1, 64)
         require_range("max_queue_depth", self.max_queue_depth, 0)
         require_range("chunk_busy", self.chunk_busy, 1)
         require_range("chunk_alone", self.chunk_alone, 1)
+        require_range("queue_timeout", self.queue_timeout_s, 0)

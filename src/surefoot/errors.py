@@ -106,6 +106,12 @@ class QueueFullError(SurefootError):
     retry_after_s = 1
 
 
+class QueueTimeoutError(QueueFullError):
+    """A request waited longer than `--queue-timeout` for its turn."""
+
+    code = "queue_timeout"
+
+
 class NotReadyError(SurefootError):
     """The model is still loading, or the server is shutting down."""
 

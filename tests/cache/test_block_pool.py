@@ -106,17 +106,32 @@ def test_check_finds_a_block_in_two_places() -> None:
 
 def test_a_budget_adds_windows_and_pool() -> None:
     budget = KvBudget(10)
-    budget.reserve(1, 4)
+    assert not budget.reserve(1, 4)
     assert (budget.fits(6), budget.fits(7), budget.fits(7, without=[1])) == (True, False, True)
     assert (budget.excess(6), budget.excess(9)) == (0, 3)
     budget.reserve(2, 6)
-    assert (budget.num_reserved, budget.row_ids, budget.excess(2)) == (10, {1, 2}, 2)
+    assert (budget.reserved, budget.excess(2)) == ({1: 4, 2: 6}, 2)
     with pytest.raises(AssertionError):
         budget.check(1)
     budget.free(1)
     budget.check(4)
     with pytest.raises(AssertionError):
         budget.reserve(3, 5)
+
+
+def test_warm_windows_count_until_they_are_cooled() -> None:
+    budget = KvBudget(10)
+    for window, blocks in ((0, 2), (1, 5), (2, 3)):
+        budget.reserve(window, blocks)
+    for window in (0, 1, 2):
+        budget.free(window, 4)
+    assert (budget.warm, budget.excess(3)) == ({0: 2, 1: 4, 2: 3}, 2)
+    assert budget.fits(10)
+    assert not budget.reserve(2, 3)
+    assert budget.reserve(0, 1)
+    assert (budget.reserved, budget.warm) == ({2: 3, 0: 1}, {1: 4})
+    assert [budget.cool(), budget.cool()] == [1, None]
+    budget.check(6)
 
 
 def test_no_budget_bounds_nothing() -> None:

@@ -222,7 +222,7 @@ def test_i6_nobody_joins_or_is_preempted_beside_a_lookahead() -> None:
     run = Run(ScriptedEngine(2, 64)).add(request(1, PROMPT, 20))
     run.tick(3)
     with broken("I6"):
-        run.scheduler._admit()
+        run.scheduler._roster.admit(run.scheduler.lookahead)
 
 
 def test_i6_a_window_in_flight_is_not_freed() -> None:
@@ -231,7 +231,7 @@ def test_i6_a_window_in_flight_is_not_freed() -> None:
     stored = run.scheduler.lookahead
     assert stored is not None
     with broken("I6"):
-        run.scheduler._departures.free(run.scheduler._rows[1], stored)
+        run.scheduler._roster.departures.free(run.scheduler._rows[1], stored)
 
 
 def test_i7_only_a_row_alone_is_failed() -> None:

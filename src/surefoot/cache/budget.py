@@ -1,8 +1,9 @@
-"""How much KV memory may be in use: windows of running rows, and the pool beside them.
+"""How much KV memory may be in use: windows, and the pool beside them.
 
 Everything is counted in blocks of `BLOCK_TOKENS` positions, so that both kinds add up in whole
 numbers. A window's share is reserved when its row is admitted, whole, so that no row can run out
-of memory halfway.
+of memory halfway. *Warm*: a free window whose pages were not given back, since the next row in
+it would have to have them zeroed and mapped again.
 """
 
 from __future__ import annotations
@@ -28,36 +29,56 @@ class KvBudget:
     def __init__(self, total: int | None = None) -> None:
         self.total = total
         self._reserved: dict[int, int] = {}
+        self._warm: dict[int, int] = {}
 
     @property
-    def num_reserved(self) -> int:
-        return sum(self._reserved.values())
+    def reserved(self) -> dict[int, int]:
+        """Window -> blocks, of the windows that rows hold."""
+        return dict(self._reserved)
 
     @property
-    def row_ids(self) -> set[int]:
-        """Rows with a reservation."""
-        return set(self._reserved)
+    def warm(self) -> dict[int, int]:
+        """Window -> blocks, of the free windows that still have pages."""
+        return dict(self._warm)
 
     def fits(self, num_blocks: int, without: Collection[int] = ()) -> bool:
-        """Whether a window of `num_blocks` could be reserved, the pool emptied for it if need
-        be, once the rows `without` have left."""
-        leaving = sum(self._reserved.get(row_id, 0) for row_id in without)
-        return self.total is None or self.num_reserved - leaving + num_blocks <= self.total
+        """Whether `num_blocks` more could be reserved, pool and warm windows emptied for it if
+        need be, once the windows `without` are free."""
+        if self.total is None:
+            return True
+        staying = sum(size for window, size in self._reserved.items() if window not in without)
+        return staying + num_blocks <= self.total
 
-    def reserve(self, row_id: int, num_blocks: int) -> None:
-        assert row_id not in self._reserved, row_id
-        assert self.fits(num_blocks), (num_blocks, self.num_reserved, self.total)
-        self._reserved[row_id] = num_blocks
+    def reserve(self, window: int, num_blocks: int) -> bool:
+        """The window's row may take `num_blocks`. True: it has more pages than that, left warm;
+        they must be given back."""
+        assert window not in self._reserved, (window, self._reserved)
+        assert self.fits(num_blocks), (num_blocks, self._reserved, self.total)
+        self._reserved[window] = num_blocks
+        return self._warm.pop(window, 0) > num_blocks
 
-    def free(self, row_id: int) -> None:
-        del self._reserved[row_id]
+    def free(self, window: int, num_warm: int = 0) -> None:
+        """The row left; up to `num_warm` blocks of the window's pages stay."""
+        reserved = self._reserved.pop(window)
+        if num_warm:
+            self._warm[window] = min(num_warm, reserved)
+
+    def cool(self) -> int | None:
+        """The warm window with the most pages, which must be given back now; None: none is."""
+        if not self._warm:
+            return None
+        window = max(self._warm, key=lambda each: self._warm[each])
+        del self._warm[window]
+        return window
 
     def excess(self, num_pooled: int) -> int:
-        """How many blocks the pool must give up, of `num_pooled` it has, to be within bounds."""
+        """By how much windows and a pool of `num_pooled` blocks are beyond the total."""
         if self.total is None:
             return 0
-        return max(0, self.num_reserved + num_pooled - self.total)
+        in_windows = sum(self._reserved.values()) + sum(self._warm.values())
+        return max(0, in_windows + num_pooled - self.total)
 
     def check(self, num_pooled: int) -> None:
-        """Windows and pool are within the total."""
-        assert not self.excess(num_pooled), (self._reserved, num_pooled, self.total)
+        """Windows and pool are within the total, and no window is warm and held."""
+        assert not self._reserved.keys() & self._warm.keys(), (self._reserved, self._warm)
+        assert not self.excess(num_pooled), (self._reserved, self._warm, num_pooled, self.total)

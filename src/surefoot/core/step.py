@@ -134,3 +134,28 @@ class StepEngine(Protocol):
     def close(self) -> None:
         """Finish what was submitted, then stop."""
         ...
+
+
+class BlockStore(Protocol):
+    """An engine that also keeps blocks of KV beside its windows: runs of positions copied out of
+    one window and into others (`cache.block_pool.BLOCK_TOKENS` each). Copies and steps run in
+    submission order, so a block may be named as soon as its copy is submitted."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks, numbered from 0."""
+        ...
+
+    def store_blocks(self, window: int, copies: Sequence[tuple[int, int]]) -> None:
+        """For each `(position, block)` copy the window's positions from `position` on into the
+        block. They must be valid once the steps submitted before have run."""
+        ...
+
+    def load_blocks(self, window: int, blocks: Sequence[int]) -> None:
+        """Copy stored blocks to the beginning of the window, one behind the other: its first
+        `len(blocks) * BLOCK_TOKENS` positions are then valid."""
+        ...
+
+    def release_blocks(self, blocks: Sequence[int]) -> None:
+        """The blocks' content is not needed any more: their pages may go back to the system."""
+        ...

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Milliseconds and counts of one row. `draft_*` count what was kept after stops and limits,
-    and are zero when no verify round ran."""
+    """Milliseconds and counts of one row. `prompt_n` tokens of the prompt were computed, `cache_n`
+    were known already; both together are the prompt. `draft_*` count what was kept after stops
+    and limits, and are zero when no verify round ran."""
 
     prompt_n: int
     prompt_ms: float

@@ -12,6 +12,7 @@ import mmap
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 from surefoot.graph.spec import ModelSpec
 
@@ -21,43 +22,52 @@ class KvMemory:
 
     def __init__(self, spec: ModelSpec, num_windows: int, capacity: int) -> None:
         self.capacity = capacity
-        self._shape = (1, spec.num_kv_heads, capacity, spec.head_dim)
-        self._num_arrays = 2 * spec.num_layers
-        self._maps: list[list[mmap.mmap]] = []
-        self._values: list[list[ort.OrtValue]] = []
-        for _ in range(num_windows):
-            maps = [_map(4 * int(np.prod(self._shape))) for _ in range(self._num_arrays)]
-            self._maps.append(maps)
-            self._values.append([self._value(buffer) for buffer in maps])
-
-    def _value(self, buffer: mmap.mmap) -> ort.OrtValue:
-        array = np.frombuffer(buffer, dtype=np.float32).reshape(self._shape)
-        return ort.OrtValue.ortvalue_from_numpy(array)
+        shape = (2 * spec.num_layers, spec.num_kv_heads, capacity, spec.head_dim)
+        self._maps = [map_floats(int(np.prod(shape))) for _ in range(num_windows)]
+        self._arrays = [floats(buffer).reshape(shape) for buffer in self._maps]
+        self._values = [
+            [ort.OrtValue.ortvalue_from_numpy(part[np.newaxis]) for part in array]
+            for array in self._arrays
+        ]
 
     def values(self, window: int) -> list[ort.OrtValue]:
         """Keys and values of layer 0, of layer 1, ...: the same buffers at every call."""
         return self._values[window]
 
+    def array(self, window: int) -> NDArray[np.float32]:
+        """The window's memory, `[2 * layers, kv_heads, capacity, head_dim]`."""
+        return self._arrays[window]
+
     def fill(self, window: int, length: int) -> None:
         """Write noise into the first `length` positions: what attention over a context of that
         length costs can then be measured without reading a prompt first. (Untouched pages would
         all be the one zero page, which no cache misses.)"""
-        noise = np.random.default_rng(0).standard_normal(self._shape[3], dtype=np.float32)
-        for buffer in self._maps[window]:
-            array = np.frombuffer(buffer, dtype=np.float32).reshape(self._shape)
-            array[:, :, :length] = noise
+        array = self._arrays[window]
+        noise = np.random.default_rng(0).standard_normal(array.shape[3], dtype=np.float32)
+        array[:, :, :length] = noise
 
     def release(self, window: int) -> None:
         """Give the window's pages back; it reads as zeros until written again."""
-        for buffer in self._maps[window]:
-            if hasattr(mmap, "MADV_DONTNEED"):
-                buffer.madvise(mmap.MADV_DONTNEED)
+        give_back(self._maps[window], 0, len(self._maps[window]))
 
 
-def _map(num_bytes: int) -> mmap.mmap:
+def map_floats(count: int) -> mmap.mmap:
+    """Private memory for `count` float32, in pages of the usual size."""
+    num_bytes = 4 * count
     if not hasattr(mmap, "MAP_ANONYMOUS"):
         return mmap.mmap(-1, num_bytes)
     buffer = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         buffer.madvise(mmap.MADV_NOHUGEPAGE)
     return buffer
+
+
+def floats(buffer: mmap.mmap) -> NDArray[np.float32]:
+    return np.frombuffer(buffer, dtype=np.float32)
+
+
+def give_back(buffer: mmap.mmap, start: int, num_bytes: int) -> None:
+    """The pages of `[start, start + num_bytes)`, `start` at a page's begin, go back to the system
+    where it has a call for that."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        buffer.madvise(mmap.MADV_DONTNEED, start, num_bytes)

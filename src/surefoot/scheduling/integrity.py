@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-from surefoot.cache.windows import WindowLedger
 from surefoot.scheduling import invariants
 from surefoot.scheduling.forwards import InFlight
 from surefoot.scheduling.row import Row
+from surefoot.scheduling.storage import RowStorage
 
 
 def check_integrity(
-    windows: WindowLedger,
+    storage: RowStorage,
     rows: Collection[Row],
     departed: Collection[Row],
-    waiting: Iterable[Row],
+    waiting: Collection[Row],
     stored: InFlight | None,
 ) -> None:
     """Assert that every window is free or held by one running or departed row, that waiting rows
-    hold nothing, and that each row's committed state fits the step in flight (I1, I2, I4, I6)."""
-    windows.check()
-    held = {row.window: row.row_id for row in (*rows, *departed)}
-    assert windows.held == held, (windows.held, held)
+    have none, that the memory is accounted for, and that each row's committed state fits the step
+    in flight (I1, I2, I4, I6)."""
+    storage.check([*rows, *departed], rows, waiting)
     for row in waiting:
         assert row.window is None, f"row {row.row_id} waits with window {row.window}"
         assert row.num_computed == 0, f"row {row.row_id} waits with {row.num_computed} computed"

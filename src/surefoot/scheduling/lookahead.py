@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from surefoot.cache.windows import WindowLedger
-from surefoot.core.step import StepEngine
 from surefoot.scheduling import invariants
 from surefoot.scheduling.forwards import InFlight
 from surefoot.scheduling.row import Row
+from surefoot.scheduling.storage import RowStorage
 
 
 class Lookahead:
@@ -36,9 +35,8 @@ class Departures:
     flight names has a holder.
     """
 
-    def __init__(self, engine: StepEngine, windows: WindowLedger) -> None:
-        self._engine = engine
-        self._windows = windows
+    def __init__(self, storage: RowStorage) -> None:
+        self._storage = storage
         self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
@@ -56,9 +54,7 @@ class Departures:
         self.rows = busy
 
     def free(self, row: Row, stored: InFlight | None) -> None:
-        """The row's pages go back to the system, its window to the ledger."""
+        """The row's window goes back to the ledger."""
         assert row.window is not None, row.row_id
         invariants.i6_window_idle(row.window, stored)
-        self._engine.release_window(row.window)
-        self._windows.free(row.window, row.row_id)
-        row.window = None
+        self._storage.free(row)

@@ -32,8 +32,9 @@ class DraftCounts:
 
 @dataclass(slots=True)
 class RowClock:
-    """Seconds by the scheduler's clock: first admission, first token, last token."""
+    """Seconds by the scheduler's clock: arrival, first admission, first token, last token."""
 
+    queued: float = 0.0
     admitted: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -48,7 +49,8 @@ class RowClock:
 class Row:
     """`tokens` is the prompt and every emitted token; the KV window holds the first
     `num_computed` of them. `window` is None while the row waits. `asked`: its drafter was asked
-    and neither a forward nor a retraction followed yet. `num_told`: tokens its drafter knows."""
+    and neither a forward nor a retraction followed yet. `num_told`: tokens its drafter knows.
+    `num_cached`: prompt tokens that its first admission found known; None before that."""
 
     request: Request
     tokens: list[int] = field(init=False)
@@ -58,6 +60,7 @@ class Row:
     drafter: Drafter | None = None
     asked: bool = False
     num_told: int = 0
+    num_cached: int | None = None
     drafts: DraftCounts = field(default_factory=DraftCounts)
     clock: RowClock = field(default_factory=RowClock)
 
@@ -67,6 +70,10 @@ class Row:
     @property
     def row_id(self) -> int:
         return self.request.request_id
+
+    @property
+    def priority(self) -> int:
+        return self.request.priority
 
     @property
     def num_prompt(self) -> int:
@@ -104,11 +111,13 @@ class Row:
         start = now if clock.admitted is None else clock.admitted
         first = now if clock.first_token is None else clock.first_token
         last = first if clock.last_token is None else clock.last_token
+        num_cached = self.num_cached or 0
         return Timings(
-            prompt_n=self.num_prompt,
+            prompt_n=self.num_prompt - num_cached,
             prompt_ms=1000.0 * (first - start),
             predicted_n=self.num_emitted,
             predicted_ms=1000.0 * (last - first),
+            cache_n=num_cached,
             draft_n=self.drafts.proposed,
             draft_n_accepted=self.drafts.accepted,
             draft_rounds=self.drafts.rounds,

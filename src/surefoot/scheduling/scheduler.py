@@ -1,9 +1,9 @@
 """Continuous batching: decides what each step feeds, reads it, and says what each row emitted.
 
-Owns the rows, the waiting queue, the windows' ledger and the stored lookahead. It knows the
-engine only as something that turns plans into results, sees integers only, and runs on one
-thread. `docs/continuous-batching.md` draws a tick; the rules and invariants stand in
-`prompt_lookup`.
+Owns the steps and the stored lookahead; the roster says who runs, the storage gives rows their
+memory. It knows the engine only as something that turns plans into results, sees integers only,
+and runs on one thread. `docs/continuous-batching.md` draws a tick; the rules and invariants stand
+in `prompt_lookup`.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from surefoot.cache.windows import WindowLedger
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import Event, Failed, Finished, FinishReason
 from surefoot.core.request import Request
 from surefoot.core.step import RowPlan, StepEngine
-from surefoot.errors import ContextLengthError, EngineError, QueueFullError, SurefootError
+from surefoot.errors import ContextLengthError, EngineError, QueueTimeoutError, SurefootError
 from surefoot.scheduling import invariants
-from surefoot.scheduling.admission import WaitingQueue
 from surefoot.scheduling.committing import commit_result, draft_of
 from surefoot.scheduling.forwards import Forwards, InFlight, Outcome
 from surefoot.scheduling.integrity import check_integrity
-from surefoot.scheduling.lookahead import Departures, Lookahead
+from surefoot.scheduling.lookahead import Lookahead
 from surefoot.scheduling.planning import chunk_lengths, plan_after, plan_chunk, plan_round
 from surefoot.scheduling.prompt_lookup import Asked, PromptLookup
+from surefoot.scheduling.roster import Roster
 from surefoot.scheduling.row import Row
+from surefoot.scheduling.storage import RestorePrefix, RowStorage
 
-RestorePrefix = Callable[[Sequence[int], int], int]
-"""`restore_prefix(tokens, window)`: make the KV of a known prefix of `tokens` valid in `window` and
-say how long it is; at least one token is left to compute."""
+NO_PLACE = "no place came free within the server's limit for waiting; try again later"
 
 
 class Scheduler:
-    """`clock` gives seconds and is used for `Timings` alone: no decision depends on it.
-    `restore_prefix` is asked once for each admitted row."""
+    """`clock` gives seconds, for `Timings` and the queue's time limit: no other decision depends
+    on it. `storage` None: windows alone, without a budget, and `restore_prefix` says what they
+    hold beforehand."""
 
     def __init__(
         self,
@@ -43,24 +42,27 @@ class Scheduler:
         prompt_lookup: PromptLookup | None = None,
         clock: Callable[[], float] = time.monotonic,
         restore_prefix: RestorePrefix | None = None,
+        storage: RowStorage | None = None,
     ) -> None:
         assert config.max_rows <= engine.num_windows, (config.max_rows, engine.num_windows)
-        self._engine = engine
         self._config = config
         self._capacity = engine.capacity
         self._lookup = prompt_lookup if prompt_lookup is not None else PromptLookup()
         self._clock = clock
-        self._restore_prefix = restore_prefix
         self._forwards = Forwards(engine)
-        self._waiting = WaitingQueue()
-        self._rows: dict[int, Row] = {}
+        self._storage = storage or RowStorage(engine, restore_prefix=restore_prefix)
+        self._roster = Roster(config, self._storage, clock)
         self._events: list[Event] = []
-        self._clear_windows()
+        self._lookahead = Lookahead()
 
     @property
     def max_open(self) -> int:
         """Requests that may run and wait at once."""
-        return self._config.max_rows + self._config.max_queue_depth
+        return self._roster.max_open
+
+    @property
+    def _rows(self) -> dict[int, Row]:
+        return self._roster.running
 
     @property
     def num_running(self) -> int:
@@ -68,14 +70,13 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._roster.waiting)
 
     @property
     def has_work(self) -> bool:
         """A tick would do something: rows, a step in flight, or events to hand out."""
-        return bool(
-            self._rows or self._waiting or self._events or self._lookahead.stored is not None
-        )
+        open_rows = self.num_running + self.num_waiting
+        return bool(open_rows or self._events or self._lookahead.stored is not None)
 
     @property
     def lookahead(self) -> InFlight | None:
@@ -85,50 +86,43 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request. Raises `QueueFullError`, or `ContextLengthError` for a prompt that
         the gate should have refused."""
-        if self.num_running + self.num_waiting >= self.max_open:
-            raise QueueFullError(f"{self.num_waiting} requests are waiting; try again later")
         if len(request.prompt_ids) > self._capacity:
             raise ContextLengthError(
                 f"the prompt has {len(request.prompt_ids)} tokens, the context {self._capacity}"
             )
-        known = {*self._rows, *(row.row_id for row in self._waiting)}
-        assert request.request_id not in known, request.request_id
-        self._waiting.push(Row(request))
+        self._roster.enter(request)
 
     def cancel(self, request_id: int) -> None:
         """End a request: at once if it waits, else after the next tick that has no step of its
         in flight (I8). Unknown ids are ignored. The event comes from the next `tick`."""
-        waiting = self._waiting.remove(request_id)
+        waiting = self._roster.withdraw(request_id)
         if waiting is not None:
             self._report_end(waiting, FinishReason.CANCELLED, waiting.request.text.finish())
         elif request_id in self._rows:
             self._rows[request_id].cancelled = True
 
     def preempt(self, request_id: int) -> bool:
-        """Take a running row's window away and put it first in the queue; it will read its
-        prompt and its emitted tokens again. False if no such row runs (any more)."""
+        """Take a running row's window away and put it first in the queue of its priority; it
+        goes on from its blocks, or reads its prompt and its emitted tokens again. False if no
+        such row runs (any more)."""
         if self._lookahead.stored is not None:
             self._advance(())
         row = self._rows.get(request_id)
         if row is None or row.cancelled:
             return False
-        invariants.i6_no_lookahead(self._lookahead.stored, "preemption")
-        del self._rows[request_id]
-        self._departures.free(row, None)
-        row.num_computed = 0
-        row.drafter = None
-        self._waiting.push_first(row)
+        self._roster.set_aside(row, self._lookahead.stored)
         return True
 
     def tick(self) -> list[Event]:
         """Advance every row by one step and return what happened, oldest first. Raises
         `EngineGoneError` if the engine is dead; a failing forward is an event."""
+        self._refuse_overdue()
         if self._lookahead.stored is None:
             self._end_cancelled()
-            self._admit()
+            self._roster.admit(self._lookahead.stored)
             if self._rows:
                 self._synchronous_tick()
-        elif self._joiner_waits:
+        elif self._roster.joiner_waits:
             self._advance(())
         else:
             self._pipelined_tick()
@@ -139,44 +133,23 @@ class Scheduler:
         """After a tick raised: every open request ends with `error`, and the scheduler is as
         new. Returns the events, those of the broken tick first."""
         events = self._events
-        rows = [*self._rows.values(), *self._waiting.clear()]
         self._events = []
-        self._rows = {}
-        for window in self._windows.held:
-            self._engine.release_window(window)
-        self._clear_windows()
-        return events + [Failed(row.row_id, error) for row in rows]
+        self._lookahead = Lookahead()
+        return events + [Failed(row.row_id, error) for row in self._roster.clear()]
 
     def check(self) -> None:
         """Assert that ledger, rows and lookahead agree. Cheap; called when idle and in tests."""
         check_integrity(
-            self._windows,
+            self._storage,
             self._rows.values(),
-            self._departures.rows,
-            self._waiting,
+            self._roster.departures.rows,
+            self._roster.waiting,
             self._lookahead.stored,
         )
 
-    @property
-    def _joiner_waits(self) -> bool:
-        return len(self._waiting) > 0 and len(self._rows) < self._config.max_rows
-
-    def _clear_windows(self) -> None:
-        self._windows = WindowLedger(self._engine.num_windows)
-        self._departures = Departures(self._engine, self._windows)
-        self._lookahead = Lookahead()
-
-    def _admit(self) -> None:
-        invariants.i6_no_lookahead(self._lookahead.stored, "admission")
-        while self._joiner_waits:
-            row = self._waiting.pop()
-            row.window = self._windows.take(row.row_id)
-            if self._restore_prefix is not None:
-                row.num_computed = self._restore_prefix(row.tokens, row.window)
-                assert 0 <= row.num_computed < len(row.tokens), row.num_computed
-            if row.clock.admitted is None:
-                row.clock.admitted = self._clock()
-            self._rows[row.row_id] = row
+    def _refuse_overdue(self) -> None:
+        for row in self._roster.withdraw_overdue():
+            self._events.append(Failed(row.row_id, QueueTimeoutError(NO_PLACE)))
 
     def _synchronous_tick(self) -> None:
         """One step with nothing in flight: prompt chunks, verify rounds and plain rows together.
@@ -194,7 +167,7 @@ class Scheduler:
                 plans.append(plan_chunk(row, chunks[row.row_id]))
         self._lookup.forwarded(asked)
         self._run_and_commit(plans)
-        self._departures.free_idle(None)
+        self._roster.departures.free_idle(None)
         if chunks:
             return
         self._lookup.count_synchronous_tick(asked)
@@ -206,7 +179,7 @@ class Scheduler:
     def _may_prime(self, asked: Asked) -> bool:
         rows = list(self._rows.values())
         pipelines = self._lookup.may_prime(asked, rows, self._capacity)
-        return self._config.lookahead and pipelines and not self._joiner_waits
+        return self._config.lookahead and pipelines and not self._roster.joiner_waits
 
     def _pipelined_tick(self) -> None:
         """One step is in flight: ask, prime the one after it or not, read it (rules 1 to 3)."""
@@ -233,7 +206,7 @@ class Scheduler:
             self._commit_flight(self._lookahead.take(), failed)
         for row in failed:
             self._run_and_commit([plan_round(row)])
-        self._departures.free_idle(self._lookahead.stored)
+        self._roster.departures.free_idle(self._lookahead.stored)
 
     def _prime(self, asked: Asked, plans: Sequence[RowPlan]) -> None:
         planned = {plan.row_id for plan in plans}
@@ -265,7 +238,7 @@ class Scheduler:
             row = self._rows[outcome.plan.row_id]
             if outcome.result.error is not None:
                 invariants.i7_failed_alone(row, outcome.num_rows)
-                self._leave(row)
+                self._roster.leave(row)
                 self._events.append(Failed(row.row_id, EngineError(outcome.result.error)))
             else:
                 self._commit(row, outcome)
@@ -274,12 +247,13 @@ class Scheduler:
         """The one place that moves a row and says so."""
         plan = outcome.plan
         done = commit_result(row, plan, outcome.result, self._capacity, self._clock())
+        self._storage.seal(row)
         if done is None:
             return
         self._lookup.committed(row, draft_of(plan), done.accepted, done.tokens)
         self._events.append(done.event)
         if done.reason is not None:
-            self._leave(row)
+            self._roster.leave(row)
             self._report_end(row, done.reason, done.held_back)
             return
         invariants.i1_synchronous_state(row)
@@ -289,16 +263,12 @@ class Scheduler:
     def _end_cancelled(self) -> None:
         for row in [row for row in self._rows.values() if row.cancelled]:
             self._end_by_cancel(row)
-        self._departures.free_idle(None)
+        self._roster.departures.free_idle(None)
 
     def _end_by_cancel(self, row: Row) -> None:
         invariants.i8_not_mid_step(row, self._lookahead.stored)
-        self._leave(row)
+        self._roster.leave(row)
         self._report_end(row, FinishReason.CANCELLED, row.request.text.finish())
-
-    def _leave(self, row: Row) -> None:
-        del self._rows[row.row_id]
-        self._departures.add(row)
 
     def _report_end(self, row: Row, reason: FinishReason, text: str) -> None:
         timings = row.timings(self._clock())

@@ -1,0 +1,131 @@
+"""Where rows keep their KV: windows, the memory they may take, and what is known beforehand.
+
+Owns the windows' ledger and the budget, and brings the prefix cache, if there is one, into both.
+Must not know steps or why a row comes and goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from surefoot.cache.budget import KvBudget, window_blocks
+from surefoot.cache.windows import WindowLedger
+from surefoot.core.step import StepEngine
+from surefoot.scheduling.prefix_cache import PrefixCache
+from surefoot.scheduling.row import Row
+
+MAX_UNWOUND = 80
+"""Positions past its committed ones that a row may have touched: a verify round of 65 (its limit)
+and a few dummies."""
+
+
+RestorePrefix = Callable[[Sequence[int], int], int]
+"""`restore_prefix(tokens, window)`: how long a prefix of `tokens` is valid in `window` already; at
+least one token is left to compute. For measurements over windows that were filled by hand."""
+
+
+class RowStorage:
+    """`budget` None: no bound. `prefixes` None: every row computes all of its tokens, but for
+    what `restore_prefix` says."""
+
+    def __init__(
+        self,
+        engine: StepEngine,
+        budget: KvBudget | None = None,
+        prefixes: PrefixCache | None = None,
+        restore_prefix: RestorePrefix | None = None,
+    ) -> None:
+        self._engine = engine
+        self._budget = budget if budget is not None else KvBudget()
+        self._prefixes = prefixes
+        self._restore_prefix = restore_prefix
+        self._windows = WindowLedger(engine.num_windows)
+        least = window_blocks(engine.capacity)
+        assert budget is None or budget.total is None or budget.total >= least, (budget, least)
+
+    def fits(self, row: Row, without: Collection[Row] = ()) -> bool:
+        """Whether the row's whole sequence could be held, once the rows `without` have left."""
+        leaving = [each.window for each in without if each.window is not None]
+        return self._budget.fits(self._share(row), leaving)
+
+    def admit(self, row: Row, waiting: Iterable[Row]) -> None:
+        """Give the row a window, with the longest known beginning of its tokens in it."""
+        row.window = self._windows.take(row.row_id)
+        if self._budget.reserve(row.window, self._share(row)):
+            self._engine.release_window(row.window)
+        if self._prefixes is None:
+            known = self._restore_prefix
+            row.num_computed = 0 if known is None else known(row.tokens, row.window)
+        else:
+            row.num_computed = self._restore(row, self._prefixes, waiting)
+            if row.num_cached is None:
+                row.num_cached = min(row.num_computed, row.num_prompt)
+        assert 0 <= row.num_computed < len(row.tokens), row.num_computed
+
+    def seal(self, row: Row) -> None:
+        """The row committed a step: what can be shared of it is."""
+        if self._prefixes is None:
+            return
+        wanted = self._prefixes.num_unsealed(row)
+        if wanted:
+            used = self._prefixes.num_used
+            self._cool(used + wanted)
+            self._prefixes.seal(row, wanted - self._budget.excess(used + wanted))
+
+    def free(self, row: Row) -> None:
+        """The row gives its window back. No step in flight names it."""
+        assert row.window is not None, row.row_id
+        self._windows.free(row.window, row.row_id)
+        if self._prefixes is None:
+            self._budget.free(row.window)
+            self._engine.release_window(row.window)
+        else:
+            # Pages that a failed prompt chunk touched may be more; they are not looked for.
+            self._budget.free(row.window, window_blocks(row.num_computed + MAX_UNWOUND))
+        row.window = None
+
+    def forget(self, row: Row) -> None:
+        """The row ended, or will never run: nothing is held for it any more."""
+        if self._prefixes is not None:
+            self._prefixes.close(row)
+
+    def clear(self) -> None:
+        """After a broken tick: every window is free, nothing is known."""
+        for window in {*self._windows.held, *self._budget.warm}:
+            self._engine.release_window(window)
+        self._windows = WindowLedger(self._engine.num_windows)
+        self._budget = KvBudget(self._budget.total)
+        if self._prefixes is not None:
+            self._prefixes.clear()
+
+    def check(
+        self, holders: Collection[Row], rows: Collection[Row], waiting: Iterable[Row]
+    ) -> None:
+        """`holders` are the rows with a window, `rows` those of them that have not ended."""
+        self._windows.check()
+        held = {row.window: row.row_id for row in holders}
+        assert self._windows.held == held, (self._windows.held, held)
+        assert self._budget.reserved.keys() == held.keys(), (self._budget.reserved, held)
+        pooled = 0 if self._prefixes is None else self._prefixes.num_used
+        self._budget.check(pooled)
+        if self._prefixes is not None:
+            ids = {row.row_id for row in waiting}
+            self._prefixes.check({row.row_id for row in rows}, ids)
+
+    def _restore(self, row: Row, prefixes: PrefixCache, waiting: Iterable[Row]) -> int:
+        prefixes.open(row)
+        self._cool(prefixes.num_used)
+        excess = self._budget.excess(prefixes.num_used)
+        if excess:
+            prefixes.give_up(excess, row.row_id, {each.row_id for each in waiting})
+        return prefixes.load(row)
+
+    def _share(self, row: Row) -> int:
+        tokens = row.num_prompt + row.request.max_tokens
+        return window_blocks(min(tokens, self._engine.capacity))
+
+    def _cool(self, num_pooled: int) -> None:
+        """Give back the pages of free windows until a pool of `num_pooled` blocks fits, or none
+        is left."""
+        while self._budget.excess(num_pooled) and (window := self._budget.cool()) is not None:
+            self._engine.release_window(window)
