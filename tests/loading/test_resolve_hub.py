@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.errors import ModelError
-from surefoot.loading.hub import Hub, RemoteFile, choose_file
+from surefoot.loading.hub import Hub, RemoteFile, choose_files
 from surefoot.loading.resolve import resolve_model
 from surefoot.loading.store import ModelStore
 
@@ -130,16 +130,67 @@ def test_offline_is_one_clear_line(store: ModelStore) -> None:
     assert "\n" not in error.value.message
 
 
+def test_all_parts_of_a_split_model_are_fetched(hub: FakeHub, store: ModelStore) -> None:
+    parts = [f"q4/big-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    hub.files = {part: part.encode() for part in parts}
+    hub.claimed.clear()
+    path = resolve_model(f"owner/name:{parts[1]}", store, hub=Hub(hub.endpoint))
+    assert path == store.models / "owner" / "name" / parts[0]
+    assert [(entry.ref, entry.size) for entry in store.entries()] == [
+        (f"owner/name:{parts[0]}", 3 * len(parts[0]))
+    ]
+    store.remove("owner/name")
+    assert store.entries() == []
+    assert not (store.models / "owner").exists()
+
+
+def test_a_whole_folder_is_fetched_without_what_is_not_read(
+    hub: FakeHub, store: ModelStore
+) -> None:
+    read = ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"]
+    hub.files = dict.fromkeys([*read, "README.md", "onnx/model.onnx", "flax.msgpack"], b"12")
+    hub.claimed.clear()
+    path = resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    assert path == store.models / "owner" / "name"
+    assert sorted(file.name for file in path.iterdir()) == sorted(read)
+    assert [(entry.ref, entry.size) for entry in store.entries()] == [("owner/name", 8)]
+    hub.files.clear()
+    assert resolve_model("owner/name", store, hub=Hub(hub.endpoint)) == path
+    store.remove("owner/name")
+    assert not (store.models / "owner").exists()
+
+
+def test_a_folder_that_broke_off_is_no_model_yet(hub: FakeHub, store: ModelStore) -> None:
+    hub.files = {"config.json": b"{}", "model.safetensors": b"12", "tokenizer.json": b"{}"}
+    hub.claimed = {"model.safetensors": "0" * 64}
+    with pytest.raises(ModelError, match="the hub says"):
+        resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    assert store.entries() == []
+    hub.claimed.clear()
+    assert resolve_model("owner/name", store, hub=Hub(hub.endpoint)).is_dir()
+
+
 @pytest.mark.parametrize(
     ("file", "names", "wanted"),
     [
-        (None, ["m.gguf", "README.md"], "m.gguf"),
-        ("b.gguf", ["a.gguf", "b.gguf"], "b.gguf"),
+        (None, ["m.gguf", "README.md"], ["m.gguf"]),
+        (None, ["m.gguf", "config.json", "model.safetensors"], ["m.gguf"]),
+        ("b.gguf", ["a.gguf", "b.gguf"], ["b.gguf"]),
+        (
+            None,
+            ["m-00002-of-00002.gguf", "m-00001-of-00002.gguf"],
+            ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"],
+        ),
+        (
+            None,
+            ["a-1.safetensors", "config.json", "model.safetensors.index.json", "x/y.safetensors"],
+            ["config.json", "a-1.safetensors", "model.safetensors.index.json"],
+        ),
     ],
 )
-def test_the_file_is_chosen(file: str | None, names: list[str], wanted: str) -> None:
-    files = [RemoteFile(name, None) for name in names]
-    assert choose_file("o/n", file, files).name == wanted
+def test_the_files_are_chosen(file: str | None, names: list[str], wanted: list[str]) -> None:
+    chosen = choose_files("o/n", file, [RemoteFile(name, None) for name in names])
+    assert [remote.name for remote in chosen] == wanted
 
 
 @pytest.mark.parametrize(
@@ -150,11 +201,12 @@ def test_the_file_is_chosen(file: str | None, names: list[str], wanted: str) -> 
             ["a.gguf", "b.gguf"],
             "several model files; name one as o/n:FILE, of a.gguf, b.gguf",
         ),
-        (None, ["model.safetensors"], "o/n holds no .gguf file"),
-        ("c.gguf", ["a.gguf", "b.gguf"], "o/n has no file c.gguf; it has a.gguf, b.gguf"),
+        (None, ["pytorch_model.bin", "config.json"], "o/n holds neither a .gguf file nor safetens"),
+        ("c.gguf", ["a.gguf", "b.gguf"], "o/n has no model file c.gguf; it has a.gguf, b.gguf"),
+        ("c.gguf", ["config.json"], "o/n has no model file c.gguf; it has none"),
     ],
 )
 def test_a_choice_that_cannot_be_made(file: str | None, names: list[str], message: str) -> None:
     with pytest.raises(ModelError) as error:
-        choose_file("o/n", file, [RemoteFile(name, None) for name in names])
+        choose_files("o/n", file, [RemoteFile(name, None) for name in names])
     assert message in error.value.message

@@ -1,4 +1,4 @@
-"""Fetching a model file from the Hugging Face hub into the store.
+"""Fetching a model from the Hugging Face hub into the store.
 
 Owns what the hub's client needs to be told and how its many errors become one line. A download
 that broke is resumed by the next one.
@@ -7,13 +7,32 @@ that broke is resumed by the next one.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot.errors import ModelError
+from surefoot.loading.folder import PART_NAME
 from surefoot.loading.store import MODEL_SUFFIX, ModelStore
+
+Say = Callable[[str], None]
+
+CONFIG = "config.json"
+WEIGHTS = r"[^/]+\.safetensors(\.index\.json)?"
+BESIDE_WEIGHTS = frozenset(
+    {
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "chat_template.jinja",
+        "chat_template.json",
+    }
+)
+"""What a Hugging Face model's folder holds beside configuration and weights, as far as it is
+read."""
 
 CONNECT_TIMEOUT_S = 10.0
 """How long the first request may take before the hub counts as out of reach."""
@@ -33,23 +52,28 @@ class Hub:
 
     endpoint: str | None = None
 
-    def pull(
-        self, name: str, file: str | None, store: ModelStore, say: Callable[[str], None]
-    ) -> Path:
-        """Fetch `file` of repository `name`; without `file`, the only model file it has.
+    def pull(self, name: str, file: str | None, store: ModelStore, say: Say) -> Path:
+        """Fetch `file` of repository `name` and the other parts if it is split; without `file`,
+        the only GGUF model the repository has, or else the whole Hugging Face model.
 
         Raises `ModelError`, one line, when the hub is out of reach or has it not, when there is a
         choice to make, or when what arrived has the wrong checksum.
         """
-        remote = choose_file(name, file, self._files(name))
-        target = store.path_of(name, remote.name)
+        wanted = choose_files(name, file, self._files(name))
+        target = store.path_of(name, wanted[0].name)
         with store.incoming(name) as folder:
-            if target.is_file():
-                return target
-            say(f"fetching {name}:{remote.name}")
-            path = self._download(name, remote.name, folder)
-            _require_checksum(path, remote)
-            return store.adopt(path, name, remote.name)
+            if not target.is_file():
+                fetched = [(self._fetch(name, remote, folder, say), remote) for remote in wanted]
+                # The file that stands for the model comes last: until then there is no model.
+                for path, remote in reversed(fetched):
+                    store.adopt(path, name, remote.name)
+        return target.parent if target.name == CONFIG else target
+
+    def _fetch(self, name: str, remote: RemoteFile, folder: Path, say: Say) -> Path:
+        say(f"fetching {name}:{remote.name}")
+        path = self._download(name, remote.name, folder)
+        _require_checksum(path, remote)
+        return path
 
     def _files(self, name: str) -> list[RemoteFile]:
         from huggingface_hub import HfApi
@@ -77,18 +101,37 @@ class Hub:
             raise _as_model_error(f"{name}:{file}", error) from error
 
 
-def choose_file(name: str, file: str | None, files: Sequence[RemoteFile]) -> RemoteFile:
-    """The file asked for, or the only model file. Raises `ModelError` naming the choices."""
-    models = [entry for entry in files if entry.name.endswith(MODEL_SUFFIX)]
-    if not models:
-        raise ModelError(f"{name} holds no {MODEL_SUFFIX} file, the only kind surefoot can fetch")
-    chosen = [entry for entry in models if file in (None, entry.name)]
+def choose_files(name: str, file: str | None, files: Sequence[RemoteFile]) -> list[RemoteFile]:
+    """The files of one model, first the one that stands for it: all parts of the GGUF model asked
+    for, or of the only one; else a Hugging Face model's. Raises `ModelError` naming the choices."""
+    models = _gguf_models([entry for entry in files if entry.name.endswith(MODEL_SUFFIX)])
+    chosen = [parts for parts in models if file is None or file in [part.name for part in parts]]
     if len(chosen) == 1:
         return chosen[0]
-    choices = ", ".join(entry.name for entry in models)
-    if not chosen:
-        raise ModelError(f"{name} has no file {file}; it has {choices}")
-    raise ModelError(f"{name} has several model files; name one as {name}:FILE, of {choices}")
+    choices = ", ".join(parts[0].name for parts in models)
+    if chosen:
+        raise ModelError(f"{name} has several model files; name one as {name}:FILE, of {choices}")
+    if file is not None:
+        raise ModelError(f"{name} has no model file {file}; it has {choices or 'none'}")
+    return _folder_model(name, files)
+
+
+def _gguf_models(files: Sequence[RemoteFile]) -> list[list[RemoteFile]]:
+    """GGUF files, the parts of a split one together, in order."""
+    models: dict[str, list[RemoteFile]] = {}
+    for entry in sorted(files, key=lambda entry: entry.name):
+        match = PART_NAME.fullmatch(entry.name)
+        models.setdefault(match["stem"] if match else entry.name, []).append(entry)
+    return list(models.values())
+
+
+def _folder_model(name: str, files: Sequence[RemoteFile]) -> list[RemoteFile]:
+    """A Hugging Face model's files, its configuration first; nothing below sub-folders."""
+    config = [entry for entry in files if entry.name == CONFIG]
+    weights = [entry for entry in files if re.fullmatch(WEIGHTS, entry.name)]
+    if not config or not weights:
+        raise ModelError(f"{name} holds neither a {MODEL_SUFFIX} file nor safetensors weights")
+    return [*config, *weights, *(entry for entry in files if entry.name in BESIDE_WEIGHTS)]
 
 
 def _as_model_error(what: str, error: Exception) -> ModelError:

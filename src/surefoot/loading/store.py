@@ -3,7 +3,7 @@
 Owns the layout below its root and nothing of what is in a model file:
 
     models/default/FILE          the default model
-    models/OWNER/NAME/FILE       a file of a Hugging Face repository
+    models/OWNER/NAME/           files of a Hugging Face repository: GGUF files, or a whole model
     models/FILE                  a file that someone put there
     models/.incoming/            downloads under way, and their locks
     graphs/                      packed graphs, written by the engine
@@ -15,6 +15,7 @@ in with one rename.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from surefoot.errors import ModelError, NotFoundError
+from surefoot.loading.folder import PART_NAME
 
 DEFAULT_NAME = "default"
 MODEL_SUFFIX = ".gguf"
@@ -32,8 +34,9 @@ MODEL_SUFFIX = ".gguf"
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """`ref` is what `-m` takes: "default", "owner/name:file", or a bare
-    file's name; `size` in bytes."""
+    """`ref` is what `-m` takes: "default", "owner/name:file" for a GGUF file, "owner/name" for a
+    whole folder, or a bare file's name. `path` is the file (a split one's first part) or the
+    folder, `size` that of all its files in bytes."""
 
     ref: str
     path: Path
@@ -71,11 +74,14 @@ class ModelStore:
     def entries(self) -> list[StoredModel]:
         """Every stored model, by ref."""
         found = [
-            StoredModel(self._ref(path), path, path.stat().st_size)
-            for path in self.models.rglob(f"*{MODEL_SUFFIX}")
-            if not any(part.startswith(".") for part in path.relative_to(self.models).parts)
+            StoredModel(self._ref(path), path, sum(part.stat().st_size for part in files_of(path)))
+            for path in self.models.rglob("*")
+            if _stands_for_model(path) and not self._is_hidden(path)
         ]
         return sorted(found, key=lambda entry: entry.ref)
+
+    def _is_hidden(self, path: Path) -> bool:
+        return any(part.startswith(".") for part in path.relative_to(self.models).parts)
 
     def _ref(self, path: Path) -> str:
         parts = path.relative_to(self.models).parts
@@ -105,9 +111,9 @@ class ModelStore:
         entry = self.find(ref)
         if entry is None:
             raise NotFoundError(f"{ref} is not in the store (`surefoot list` shows what is)")
-        for path in (entry.path, stamp_path(entry.path)):
+        folder = entry.path if entry.path.is_dir() else entry.path.parent
+        for path in (*files_of(entry.path), stamp_path(entry.path)):
             path.unlink(missing_ok=True)
-        folder = entry.path.parent
         while folder != self.models and not any(folder.iterdir()):
             folder.rmdir()
             folder = folder.parent
@@ -142,6 +148,29 @@ class ModelStore:
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(source, target)
         return target
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a stored model: all of a folder but the GGUF models beside it, all parts of a
+    split GGUF file."""
+    if path.is_dir():
+        return [file for file in path.iterdir() if file.is_file() and not _is_gguf(file.name)]
+    match = PART_NAME.fullmatch(path.name)
+    if match is None:
+        return [path]
+    return sorted(path.parent.glob(f"{glob.escape(match['stem'])}-*-of-{match['count']}.gguf"))
+
+
+def _stands_for_model(path: Path) -> bool:
+    """A GGUF file that is no later part of another, or a folder with a configuration."""
+    if path.is_dir():
+        return (path / "config.json").is_file()
+    match = PART_NAME.fullmatch(path.name)
+    return path.name.endswith(MODEL_SUFFIX) and (match is None or int(match["number"]) == 1)
+
+
+def _is_gguf(name: str) -> bool:
+    return name.endswith((MODEL_SUFFIX, f"{MODEL_SUFFIX}.verified"))
 
 
 def stamp_path(path: Path) -> Path:
