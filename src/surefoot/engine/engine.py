@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot.cache.block_pool import BLOCK_TOKENS
 from surefoot.config import EngineConfig
 from surefoot.core.step import FromStep, RowPlan, RowResult, StepPlan, StepResult
+from surefoot.engine.block_memory import BlockMemory
 from surefoot.engine.executor import Executor, PendingStep
 from surefoot.engine.kv_memory import KvMemory
 from surefoot.engine.packed_graph import PackedGraph, discard_packed, open_packed
@@ -59,6 +61,7 @@ class Engine:
         self.config = config
         room = MAX_DUMMIES if config.deterministic else 0
         self._memory = KvMemory(spec, config.num_windows, config.capacity + room)
+        self._blocks = BlockMemory(spec, config.num_blocks)
         self._graph, first = self._open(weights, fingerprint, cache_root)
         self._sessions = {1: first}
         self._last = _LastStep(-1, {})
@@ -80,12 +83,40 @@ class Engine:
         """Give the window's memory back once the steps submitted before have run."""
         self._executor.submit(lambda: self._memory.release(window))
 
+    @property
+    def num_blocks(self) -> int:
+        return self.config.num_blocks
+
+    def store_blocks(self, window: int, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy window positions into blocks once the steps submitted before have run."""
+        for position, block in copies:
+            assert 0 <= position <= self.capacity - BLOCK_TOKENS, (position, self.capacity)
+            assert 0 <= block < self.num_blocks, (block, self.num_blocks)
+        self._executor.submit(lambda: self._store_blocks(window, copies))
+
+    def load_blocks(self, window: int, blocks: Sequence[int]) -> None:
+        """Copy blocks to the window's beginning before the steps submitted after."""
+        blocks = tuple(blocks)
+        assert len(blocks) * BLOCK_TOKENS <= self.capacity, (len(blocks), self.capacity)
+        assert all(0 <= block < self.num_blocks for block in blocks), (blocks, self.num_blocks)
+        self._executor.submit(lambda: self._blocks.load(self._memory.array(window), blocks))
+
+    def release_blocks(self, blocks: Sequence[int]) -> None:
+        """Give the blocks' memory back once what was submitted before has run."""
+        blocks = tuple(blocks)
+        self._executor.submit(lambda: self._blocks.release(blocks))
+
     def fill_window(self, window: int, length: int) -> None:
         """Make `length` positions of a free window valid noise, for measuring steps over them."""
         self._executor.submit(lambda: self._memory.fill(window, length)).result()
 
     def close(self) -> None:
         self._executor.close()
+
+    def _store_blocks(self, window: int, copies: Sequence[tuple[int, int]]) -> None:
+        array = self._memory.array(window)
+        for position, block in copies:
+            self._blocks.store(array, position, block)
 
     def _open(
         self, weights: WeightSource, fingerprint: str, cache_root: Path
