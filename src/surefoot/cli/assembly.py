@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from surefoot.cli.console import say
-from surefoot.cli.environment import model_hub, model_store, num_cores
+from surefoot.cli.environment import free_memory, model_hub, model_store, num_cores
 from surefoot.cli.options import RunOptions
+from surefoot.cli.storage_flags import StorageOptions, StoragePlan, plan_storage
 from surefoot.config import EngineConfig, SchedulerConfig
 from surefoot.engine.engine import Engine
 from surefoot.errors import ConfigError, ModelError
@@ -43,6 +44,7 @@ class Stack:
     engine: Engine
     loop: EngineLoop
     mailbox: Mailbox
+    storage: StoragePlan
 
     @property
     def capacity(self) -> int:
@@ -75,21 +77,28 @@ MakeLookup = Callable[[ModelStore, Engine, LoadedModel], PromptLookup]
 
 
 def build_stack(
-    options: RunOptions, scheduling: SchedulerConfig, make_lookup: MakeLookup | None = None
+    options: RunOptions,
+    scheduling: SchedulerConfig,
+    make_lookup: MakeLookup | None = None,
+    storage: StorageOptions | None = None,
 ) -> Stack:
-    """Resolve, load and start. Raises `SurefootError`; nothing is left running then."""
+    """Resolve, load and start. `storage` None: windows alone, without a limit. Raises
+    `SurefootError`; nothing is left running then."""
     store = model_store()
     loaded = load_model(options, store)
     tokenizer, template = text_of(loaded, options.pre_tokenizer)
-    engine = open_engine(loaded, store, options, scheduling.max_rows)
+    plan = storage_plan(storage or StorageOptions(), loaded, options, scheduling.max_rows)
+    engine = open_engine(loaded, store, options, scheduling.max_rows, plan.num_blocks)
     try:
         lookup = None if make_lookup is None else make_lookup(store, engine, loaded)
-        loop = EngineLoop(Scheduler(engine, scheduling, lookup))
+        rows = plan.storage(engine, loaded.fingerprint)
+        loop = EngineLoop(Scheduler(engine, scheduling, lookup, storage=rows))
     except BaseException:
         engine.close()
         raise
     loop.start()
-    return Stack(loaded, engine.config, tokenizer, template, engine, loop, Mailbox(loop))
+    mailbox = Mailbox(loop)
+    return Stack(loaded, engine.config, tokenizer, template, engine, loop, mailbox, plan)
 
 
 def load_model(options: RunOptions, store: ModelStore) -> LoadedModel:
@@ -116,11 +125,24 @@ def quantizing_line(done: int, total: int) -> None:
         say(f"quantizing the weights, once: {done} of {total} matrices")
 
 
+def storage_plan(
+    storage: StorageOptions, model: LoadedModel, options: RunOptions, num_windows: int
+) -> StoragePlan:
+    """Memory for KV as it is asked for, by what is free now. Raises `ConfigError`."""
+    capacity = engine_config(options, model.spec.context_length, num_windows).capacity
+    per_token = model.spec.kv_bytes_per_token
+    return plan_storage(storage, per_token, capacity, num_windows, free_memory())
+
+
 def open_engine(
-    model: LoadedModel, store: ModelStore, options: RunOptions, num_windows: int
+    model: LoadedModel,
+    store: ModelStore,
+    options: RunOptions,
+    num_windows: int,
+    num_blocks: int = 0,
 ) -> Engine:
     """An engine over a loaded model. Raises `SurefootError`."""
-    config = engine_config(options, model.spec.context_length, num_windows)
+    config = engine_config(options, model.spec.context_length, num_windows, num_blocks)
     return Engine(model.spec, model.weights, model.fingerprint, store.graphs, config)
 
 
@@ -159,7 +181,9 @@ def text_of_folder(text: TextFiles) -> tuple[Tokenizer, ChatTemplate | None]:
     )
 
 
-def engine_config(options: RunOptions, model_context: int, num_windows: int) -> EngineConfig:
+def engine_config(
+    options: RunOptions, model_context: int, num_windows: int, num_blocks: int = 0
+) -> EngineConfig:
     """Fill in what was left open. Raises `ConfigError` for a context beyond the model's."""
     context = options.context or model_context
     if context > model_context:
@@ -172,4 +196,5 @@ def engine_config(options: RunOptions, model_context: int, num_windows: int) -> 
         capacity=context,
         num_threads=options.threads or num_cores(),
         deterministic=options.deterministic,
+        num_blocks=num_blocks,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -17,9 +17,11 @@ from typing import Annotated
 import typer
 
 from surefoot.cli import options as flags
+from surefoot.cli import storage_flags
 from surefoot.cli.console import say
 from surefoot.cli.lookup_flags import DraftMax, DraftPolicyName, NgramMax, NgramMin, lookup_config
 from surefoot.cli.server_lookup import DraftKind, LookupOptions, lookup_options
+from surefoot.cli.storage_flags import StorageOptions
 from surefoot.config import SchedulerConfig
 from surefoot.errors import ConfigError
 from surefoot.server.limits import ServerConfig
@@ -35,6 +37,7 @@ class Serving:
     scheduling: SchedulerConfig
     aliases: tuple[str, ...] = ()
     lookup: LookupOptions | None = None
+    storage: StorageOptions | None = None
 
 
 class LogLevel(StrEnum):
@@ -76,6 +79,11 @@ def serve(
         typer.Option(help="A further Host header to answer to (repeatable; when on loopback)."),
     ] = None,
     max_queue_depth: Annotated[int, typer.Option(help="Requests that may wait.", min=0)] = 256,
+    queue_timeout: storage_flags.QueueTimeout = 0.0,
+    decode_storage_backend: storage_flags.Backend = None,
+    kv_cache_budget: storage_flags.Budget = "auto",
+    no_prompt_cache: storage_flags.NoPromptCache = False,
+    enable_preemption: storage_flags.EnablePreemption = False,
     drain_timeout: Annotated[
         float, typer.Option(help="Seconds that replies may take to finish at the end.", min=0)
     ] = 30.0,
@@ -114,12 +122,19 @@ def serve(
         allowed_hosts=allowed_hosts(host, allowed_host or ()),
         drain_timeout_s=drain_timeout,
     )
-    scheduling = flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size)
+    scheduling = replace(
+        flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size),
+        preemption=enable_preemption,
+        queue_timeout_s=queue_timeout,
+    )
+    storage = storage_flags.storage_options(
+        decode_storage_backend, kv_cache_budget, not no_prompt_cache, parallel
+    )
     options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
     base = lookup_config(policy, draft_max, ngram_min, ngram_max, adaptive)
     lookup = lookup_options(base, min_tokens_per_round, prompt_lookup_max_batch)
     drafts = lookup if draft_kind is DraftKind.PROMPT_LOOKUP else None
-    serving = Serving(config, options, scheduling, tuple(alias or ()), drafts)
+    serving = Serving(config, options, scheduling, tuple(alias or ()), drafts, storage)
     listener = bind_socket(host, port)
     if not keys and not is_loopback(host):
         say(f"warning: {host} can be reached from outside, and no --api-key is asked for")

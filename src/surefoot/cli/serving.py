@@ -70,7 +70,9 @@ class Loader:
 
             serving, lookup = self._serving, self._lookup
             make = None if lookup is None else lookup.make
-            self._stack = stack = build_stack(serving.options, serving.scheduling, make)
+            self._stack = stack = build_stack(
+                serving.options, serving.scheduling, make, serving.storage
+            )
             warm_up(stack)
         except SurefootError as error:
             self._state.set_failed(error)
@@ -127,6 +129,8 @@ def properties(
         "threads": stack.engine_config.num_threads,
         "deterministic": stack.engine_config.deterministic,
         "prefill_chunk": {"busy": scheduling.chunk_busy, "alone": scheduling.chunk_alone},
+        "preemption": scheduling.preemption,
+        "storage": stack.storage.properties(),
         "prompt_lookup": None if lookup is None else lookup.properties(),
     }
 
@@ -141,6 +145,7 @@ def summary(stack: Stack, scheduling: SchedulerConfig, lookup: ServerLookup | No
         f"model: {stack.model.name}, {spec.architecture}, {human_bytes(stack.model.weight_bytes)}",
         f"room: {scheduling.max_rows} rows of {config.capacity:,} tokens, up to {kv} each; "
         f"{scheduling.max_queue_depth} more wait",
+        stack.storage.summary(),
         f"steps: {config.num_threads} threads{mode}; prompts in {chunks}",
     ]
     lines += ["prompt lookup: off (--draft-kind none)"] if lookup is None else lookup.summary()
