@@ -19,7 +19,7 @@ from surefoot.engine.block_memory import BlockMemory
 from surefoot.engine.executor import Executor, PendingStep
 from surefoot.engine.kv_memory import KvMemory
 from surefoot.engine.packed_graph import PackedGraph, discard_packed, open_packed
-from surefoot.engine.padding import MAX_DUMMIES, dummy_counts
+from surefoot.engine.padding import attention_tiles, dummy_counts, max_dummies, pad_asked
 from surefoot.engine.sampling import draw_token
 from surefoot.engine.session import Forward, JointSession
 from surefoot.graph.spec import ModelSpec, WeightSource
@@ -59,7 +59,8 @@ class Engine:
     ) -> None:
         self.spec = spec
         self.config = config
-        room = MAX_DUMMIES if config.deterministic else 0
+        self._tiles = attention_tiles(spec.head_dim) if config.deterministic else ()
+        room = max_dummies(self._tiles) if config.deterministic else 0
         self._memory = KvMemory(spec, config.num_windows, config.capacity + room)
         self._blocks = BlockMemory(spec, config.num_blocks)
         self._graph, first = self._open(weights, fingerprint, cache_root)
@@ -205,7 +206,7 @@ class Engine:
             tuple(row.window for row in rows),
             fed,
             [row.start for row in rows],
-            asked or [0],
+            pad_asked(asked or [0]) if self.config.deterministic else asked or [0],
             with_logits,
         )
         results: dict[int, RowResult] = {}
@@ -218,7 +219,7 @@ class Engine:
     def _padded(self, feeds: list[list[int]]) -> list[list[int]]:
         if not self.config.deterministic:
             return feeds
-        dummies = dummy_counts([len(feed) for feed in feeds])
+        dummies = dummy_counts([len(feed) for feed in feeds], self._tiles)
         return [feed + [_DUMMY_TOKEN] * count for feed, count in zip(feeds, dummies, strict=True)]
 
 
