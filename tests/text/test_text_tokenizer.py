@@ -157,7 +157,7 @@ def test_missing_pre_tokenizer_is_refused_unless_given_by_hand() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "llama"}, "tokenizer model 'llama'"),
+        ({"model": "t5"}, "tokenizer model 't5'"),
         ({"model": None}, "tokenizer model None"),
         ({"tokens": None}, "tokens is missing"),
         ({"merges": None}, "merges is missing"),

@@ -1,4 +1,5 @@
-"""A vocabulary from GGUF metadata: byte-level BPE, the `gpt2` tokenizer model.
+"""A vocabulary from GGUF metadata: byte-level BPE, the `gpt2` tokenizer model (`llama`, that is
+SentencePiece, is `gguf_sentencepiece`).
 
 Knows GGUF's key names and nothing of files.
 """
@@ -6,46 +7,36 @@ Knows GGUF's key names and nothing of files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
-from typing import TypeVar, cast
+from typing import cast
 
 import tokenizers
 from tokenizers.models import BPE
 
 from surefoot.errors import ModelError
 from surefoot.text.byte_alphabet import byte_level_bytes
+from surefoot.text.gguf_keys import END_KEYS, added_tokens, get, require, token_id_of
+from surefoot.text.gguf_sentencepiece import sentencepiece_vocabulary
 from surefoot.text.pre_tokenizers import PRE_TOKENIZATIONS, PreTokenization, pre_tokenization
 from surefoot.text.special_text import AddedToken
 from surefoot.text.vocabulary import Vocabulary, well_known_end_ids
 
-_PREFIX = "tokenizer.ggml."
-_END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
-
-T = TypeVar("T")
-
-
-class _TokenType(IntEnum):
-    """GGUF's `tokenizer.ggml.token_type`."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-
 
 def gguf_vocabulary(metadata: Mapping[str, object], pre: str | None = None) -> Vocabulary:
     """`pre` overrides `tokenizer.ggml.pre`. Raises `ModelError` naming the key at fault."""
-    model = _get(metadata, "model", str)
+    model = get(metadata, "model", str)
+    if model == "llama":
+        return sentencepiece_vocabulary(metadata)
     if model != "gpt2":
         raise ModelError(
-            f"tokenizer model {model!r} (tokenizer.ggml.model) is not supported; supported: gpt2"
+            f"tokenizer model {model!r} (tokenizer.ggml.model) is not supported; "
+            "supported: gpt2, llama"
         )
     rule = _pre_tokenization(metadata, pre)
-    tokens = cast(Sequence[str], _require(metadata, "tokens", list))
-    added = _added_tokens(metadata, tokens)
-    ends = {key: _token_id(metadata, key, len(tokens)) for key in _END_KEYS}
-    add_bos = _get(metadata, "add_bos_token", bool)
-    bos_id = _token_id(metadata, "bos_token_id", len(tokens))
+    tokens = cast(Sequence[str], require(metadata, "tokens", list))
+    added = added_tokens(metadata, tokens)
+    ends = {key: token_id_of(metadata, key, len(tokens)) for key in END_KEYS}
+    add_bos = get(metadata, "add_bos_token", bool)
+    bos_id = token_id_of(metadata, "bos_token_id", len(tokens))
     return Vocabulary(
         backend=_backend(metadata, tokens, added, rule),
         tokens=tokens,
@@ -59,7 +50,7 @@ def gguf_vocabulary(metadata: Mapping[str, object], pre: str | None = None) -> V
 
 
 def _pre_tokenization(metadata: Mapping[str, object], pre: str | None) -> PreTokenization:
-    name = pre or _get(metadata, "pre", str)
+    name = pre or get(metadata, "pre", str)
     if not name:
         raise ModelError(
             "the file does not name its pre-tokenizer (tokenizer.ggml.pre is missing); "
@@ -68,31 +59,13 @@ def _pre_tokenization(metadata: Mapping[str, object], pre: str | None) -> PreTok
     return pre_tokenization(name)
 
 
-def _added_tokens(metadata: Mapping[str, object], tokens: Sequence[str]) -> list[AddedToken]:
-    """Control and user-defined tokens, and whatever the file names as begin or end."""
-    types = cast(Sequence[int], _get(metadata, "token_type", list) or [])
-    if types and len(types) != len(tokens):
-        raise ModelError(
-            f"tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens"
-        )
-    special = {
-        i for i, kind in enumerate(types) if kind in (_TokenType.CONTROL, _TokenType.UNKNOWN)
-    }
-    for key in ("bos_token_id", *_END_KEYS):
-        token_id = _token_id(metadata, key, len(tokens))
-        if token_id is not None:
-            special.add(token_id)
-    plain = {i for i, kind in enumerate(types) if kind == _TokenType.USER_DEFINED} - special
-    return [AddedToken(tokens[i], i, special=i in special) for i in sorted(special | plain)]
-
-
 def _backend(
     metadata: Mapping[str, object],
     tokens: Sequence[str],
     added: Sequence[AddedToken],
     rule: PreTokenization,
 ) -> tokenizers.Tokenizer:
-    merges = cast(Sequence[str], _require(metadata, "merges", list))
+    merges = cast(Sequence[str], require(metadata, "merges", list))
     vocab = {text: token_id for token_id, text in enumerate(tokens)}
     if rule.ignore_merges:
         _hide_control_tokens(vocab, added)
@@ -128,26 +101,3 @@ def _hide_control_tokens(vocab: dict[str, int], added: Sequence[AddedToken]) -> 
         if token.special and vocab.get(token.text) == token.token_id:
             del vocab[token.text]
             vocab[f"\0{token.token_id}"] = token.token_id
-
-
-def _get(metadata: Mapping[str, object], key: str, kind: type[T]) -> T | None:
-    value = metadata.get(_PREFIX + key)
-    if value is None:
-        return None
-    if not isinstance(value, kind):
-        raise ModelError(f"{_PREFIX}{key} is a {type(value).__name__}, not a {kind.__name__}")
-    return value
-
-
-def _require(metadata: Mapping[str, object], key: str, kind: type[T]) -> T:
-    value = _get(metadata, key, kind)
-    if value is None:
-        raise ModelError(f"{_PREFIX}{key} is missing")
-    return value
-
-
-def _token_id(metadata: Mapping[str, object], key: str, num_tokens: int) -> int | None:
-    token_id = _get(metadata, key, int)
-    if token_id is not None and not 0 <= token_id < num_tokens:
-        raise ModelError(f"{_PREFIX}{key} is {token_id}; the vocabulary has {num_tokens} tokens")
-    return token_id
