@@ -67,6 +67,24 @@ def test_chains_go_from_their_ends() -> None:
         add(index, first, (2,), 3)
 
 
+def test_a_shut_block_and_what_follows_it_are_never_found_again() -> None:
+    index = PrefixIndex("model")
+    root = index.root("")
+    first = add(index, root, (1, 2), 0)
+    add(index, first, (3, 4), 1)
+    index.shut(0)
+    index.shut(0)
+    index.check({0, 1})
+    assert index.place(root, (1, 2)).block is None
+    again = add(index, root, (1, 2), 2)
+    place = index.place(again, (3, 4))
+    assert (place.block, place.taken) == (None, True)
+    for block in (1, 0, 2):
+        index.remove(block)
+    index.check(set())
+    assert len(index) == 0
+
+
 def test_check_finds_a_block_that_the_pool_does_not_know() -> None:
     index = PrefixIndex("model")
     add(index, index.root(""), (1,), 0)

@@ -8,7 +8,7 @@ from fakes import ScriptedEngine
 from paged_runs import cached, num_fed, paged_engine, paged_run
 from scheduler_runs import GREEDY, PENALIZED, SEEDED, Run, alone, request
 from surefoot.config import SchedulerConfig
-from surefoot.core.events import FinishReason
+from surefoot.core.events import Failed, FinishReason
 from surefoot.core.request import SamplingParams
 from surefoot.errors import EngineError
 from surefoot.scheduling.prompt_lookup import PromptLookup
@@ -147,6 +147,16 @@ def test_rows_that_share_all_blocks_with_running_ones_still_run() -> None:
     run.add(first, second).finish()
     assert run.tokens(1) == alone(engine, first)
     assert run.tokens(2) == alone(engine, second)
+
+
+def test_nobody_begins_from_what_a_failed_row_was_built_on() -> None:
+    engine = paged_engine()
+    run = paged_run(engine).add(request(1, LONG, 2)).finish()
+    engine.fault = lambda plan, row: "not finite" if row.row_id == 2 and row.end > 60 else None
+    run.add(request(2, (*LONG, 1), 40)).finish()
+    assert isinstance(run.end(2), Failed)
+    run.add(request(3, LONG, 2)).finish().add(request(4, LONG, 2)).finish()
+    assert (cached(run, 1), cached(run, 3), cached(run, 4)) == (0, 0, 32)
 
 
 def test_after_a_broken_tick_nothing_is_known() -> None:

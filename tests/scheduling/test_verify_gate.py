@@ -6,10 +6,14 @@ from typing import ClassVar
 
 import pytest
 
+from fakes import ScriptedEngine
 from lookup_runs import PLAIN, PROMPT, REPLIES, Lookup
-from scheduler_runs import request
+from scheduler_runs import Run, request
 from surefoot.core.events import FinishReason
 from surefoot.core.request import Request, SamplingParams
+from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.speculation.config import PromptLookupConfig
+from surefoot.speculation.drafter import PromptLookupDrafter
 
 
 class TestGate:
@@ -123,3 +127,13 @@ class TestEnds:
         assert run.scheduler.preempt(1)
         run.finish()
         assert run.tokens(1) == REPLIES[PROMPT]
+
+
+@pytest.mark.parametrize(("limit", "rounds"), [(None, True), (30, True), (8, False)])
+def test_a_row_longer_than_its_storage_allows_is_not_asked(limit: int | None, rounds: bool) -> None:
+    prompt = (1, 2, 3, 4, 1, 2, 3, 4, 1)
+    engine = ScriptedEngine(1, 64, vocab=50, replies={prompt: (2, 3, 4, 1, 2, 3, 4, 1)})
+    config = PromptLookupConfig()
+    lookup = PromptLookup(lambda end_ids: PromptLookupDrafter(config, end_ids), context_limit=limit)
+    run = Run(engine, None, lookup).add(request(1, prompt, 8)).finish()
+    assert (run.finished(1).timings.draft_rounds > 0) == rounds

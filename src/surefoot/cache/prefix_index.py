@@ -67,6 +67,7 @@ class PrefixIndex:
         self._model = model
         self._hash = block_hash
         self._entries: dict[bytes, _Entry] = {}
+        self._shut: dict[int, _Entry] = {}
         self._keys: dict[int, bytes] = {}
         self._num_children: Counter[int] = Counter()
 
@@ -100,10 +101,17 @@ class PrefixIndex:
         if parent is not None:
             self._num_children[parent] += 1
 
+    def shut(self, block: int) -> None:
+        """Let nobody find the block any more, nor what follows it: its content is in doubt. It
+        stays until it is removed; its key is free for another block with the same ids."""
+        if block not in self._shut:
+            self._shut[block] = self._entries.pop(self._keys[block])
+
     def remove(self, block: int) -> None:
         """Forget a block that nothing follows: chains go from their ends."""
         assert not self._num_children[block], f"block {block} leaves before what follows it"
-        entry = self._entries.pop(self._keys.pop(block))
+        key = self._keys.pop(block)
+        entry = self._shut.pop(block, None) or self._entries.pop(key)
         del self._num_children[block]
         if entry.parent is not None:
             self._num_children[entry.parent] -= 1
@@ -111,8 +119,9 @@ class PrefixIndex:
     def check(self, used: Collection[int]) -> None:
         """The blocks with content are `used`; every parent is there and counts its children."""
         assert set(self._keys) == set(used), (sorted(self._keys), sorted(used))
-        assert len(self._keys) == len(self._entries), (len(self._keys), len(self._entries))
-        children = Counter(entry.parent for entry in self._entries.values())
+        entries = [*self._entries.values(), *self._shut.values()]
+        assert sorted(entry.block for entry in entries) == sorted(used), (entries, used)
+        children = Counter(entry.parent for entry in entries)
         for parent, count in children.items():
             if parent is not None:
                 assert parent in self._keys, f"block {parent} is followed, and not there"

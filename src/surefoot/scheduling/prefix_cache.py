@@ -110,6 +110,12 @@ class PrefixCache:
         if chain is not None:
             self._let_go(chain)
 
+    def discard(self, row: Row) -> None:
+        """The row failed: nobody shall begin from what it was built on."""
+        for block in self._chains[row.row_id].blocks:
+            self._index.shut(block)
+        self.close(row)
+
     def give_up(self, num_blocks: int, row_id: int, waiting: Collection[int]) -> None:
         """Free `num_blocks`, or all there are: first kept ones, oldest first; then those of rows
         that have their content in a window too; then those of rows set aside, which will read

@@ -48,6 +48,13 @@ from surefoot.speculation.overlap import OverlapMeter
 
 log = logging.getLogger(__name__)
 
+PROMPT_LOOKUP_PAGED_CONTEXT_LIMIT: int | None = None
+"""Tokens of context beyond which no row is asked when storage is paged; None: there is no such
+length. A verify round reads the row's window on both storages, the same memory through the same
+graph; blocks are copied when a row is admitted and when 16 more of its tokens are sealed, never
+for a forward (`docs/prefix-cache.md`). A storage whose verify forward gathers blocks first would
+lose from some length on, and that length would stand here."""
+
 DrafterFactory = Callable[[frozenset[int]], Drafter]
 """A new row's drafter, given the row's end ids."""
 
@@ -79,7 +86,8 @@ class Asked:
 
 class PromptLookup:
     """`new_drafter` None: nobody is ever asked. Rows are asked while at most `max_batch` decode.
-    `round_costs` None: the drafters keep the prices of their own configuration."""
+    `round_costs` None: the drafters keep the prices of their own configuration. Rows of more than
+    `context_limit` tokens are not asked."""
 
     def __init__(
         self,
@@ -88,10 +96,12 @@ class PromptLookup:
         max_batch: int = 2,
         round_costs: RoundCosts | None = None,
         synchronous_start: float = PLAIN_ROUNDS_BEFORE_PIPELINE,
+        context_limit: int | None = PROMPT_LOOKUP_PAGED_CONTEXT_LIMIT,
     ) -> None:
         self._new_drafter = new_drafter
         self._max_batch = max_batch
         self._round_costs = round_costs
+        self._context_limit = context_limit
         self._overlap = OverlapMeter(synchronous_start)
 
     @classmethod
@@ -120,8 +130,13 @@ class PromptLookup:
         were not read feeds them."""
         if len(rows) > self._max_batch:
             return []
+        limit = self._context_limit
         return [
-            row for row in rows if row.drafter is not None and _room(row, capacity, in_flight) >= 1
+            row
+            for row in rows
+            if row.drafter is not None
+            and _room(row, capacity, in_flight) >= 1
+            and (limit is None or len(row.tokens) <= limit)
         ]
 
     def ask(self, rows: Sequence[Row], capacity: int, in_flight: bool = False) -> Asked:

@@ -87,10 +87,10 @@ class Roster:
             return []
         return self.waiting.remove_overdue(self._clock() - limit)
 
-    def leave(self, row: Row) -> None:
-        """A running row ended. Its window is free once no step in flight names it."""
+    def leave(self, row: Row, failed: bool = False) -> None:
+        """A running row ended, or failed. Its window is free once no step in flight names it."""
         del self.running[row.row_id]
-        self.storage.forget(row)
+        self.storage.forget(row, failed)
         self.departures.add(row)
 
     def clear(self) -> list[Row]:

@@ -238,7 +238,7 @@ class Scheduler:
             row = self._rows[outcome.plan.row_id]
             if outcome.result.error is not None:
                 invariants.i7_failed_alone(row, outcome.num_rows)
-                self._roster.leave(row)
+                self._roster.leave(row, failed=True)
                 self._events.append(Failed(row.row_id, EngineError(outcome.result.error)))
             else:
                 self._commit(row, outcome)

@@ -84,9 +84,14 @@ class RowStorage:
             self._budget.free(row.window, window_blocks(row.num_computed + MAX_UNWOUND))
         row.window = None
 
-    def forget(self, row: Row) -> None:
-        """The row ended, or will never run: nothing is held for it any more."""
-        if self._prefixes is not None:
+    def forget(self, row: Row, failed: bool = False) -> None:
+        """The row ended, or will never run: nothing is held for it any more. `failed`: its KV may
+        be why, and is shared no further."""
+        if self._prefixes is None:
+            return
+        if failed:
+            self._prefixes.discard(row)
+        else:
             self._prefixes.close(row)
 
     def clear(self) -> None:
