@@ -1,0 +1,130 @@
+"""Every family, from GGUF and from Hugging Face folders, against an independent numpy forward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+from numpy.typing import NDArray
+
+from graph_runs import GraphRun
+from model_files import SmallModel, hf_name, to_bfloat16, write_folder, write_gguf
+from quantized_bytes import random_bytes
+from reference_decoder import reference_logits
+from surefoot.loading.fidelity import dequantize, relative_error
+from surefoot.loading.open import load_model
+
+MODELS = {
+    "llama": SmallModel("llama"),
+    "qwen2": SmallModel("qwen2"),
+    "qwen3": SmallModel("qwen3"),
+    "gemma3": SmallModel("gemma3", layers=7, window=8),
+}
+IDS = [int(token) for token in np.random.default_rng(1).integers(0, 96, 40)]
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_gguf(family: str, tmp_path: Path) -> None:
+    model = MODELS[family]
+    tensors = model.tensors()
+    loaded = load_model(write_gguf(tmp_path / "m.gguf", family, model.metadata(), tensors))
+    wanted = reference_logits(model.family(), tensors, IDS)
+    run = GraphRun(loaded.spec, loaded.weights)
+    np.testing.assert_allclose(run.feed(IDS), wanted, atol=1e-4)
+    # A chunk and single tokens behind it see the same windows.
+    run.feed(IDS[:20])
+    for position in range(20, 40):
+        found = run.feed(IDS[position : position + 1], start=position)
+        np.testing.assert_allclose(found[0], wanted[position], atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "gemma3"])
+@pytest.mark.parametrize("shards", [(), ("a.safetensors", "b.safetensors")], ids=["one", "shards"])
+def test_hugging_face(family: str, shards: tuple[str, ...], tmp_path: Path) -> None:
+    """As bfloat16, which the tensors are cut to first; Gemma stores norm weights less one."""
+    model = MODELS[family]
+    stored, meant = {}, {}
+    for name, values in model.tensors().items():
+        less = 1 if family == "gemma3" and "norm" in name else 0
+        halves = to_bfloat16(values - np.float32(less))
+        stored[hf_name(name, family)] = halves
+        meant[name] = (halves.astype(np.uint32) << 16).view(np.float32) + less
+    loaded = load_model(write_folder(tmp_path / "m", model.config(), stored, shards), "none")
+    wanted = reference_logits(model.family(), meant, IDS)
+    found = GraphRun(loaded.spec, loaded.weights).feed(IDS)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_the_text_half_of_a_gemma_that_sees(tmp_path: Path) -> None:
+    model = MODELS["gemma3"]
+    tensors = model.tensors()
+    stored = {
+        "language_model." + hf_name(name, "gemma3"): values - ("norm" in name)
+        for name, values in tensors.items()
+    }
+    stored["vision_tower.patch.weight"] = np.zeros((2, 2), dtype=np.float32)
+    config = {"model_type": "gemma3", "text_config": model.config()}
+    loaded = load_model(write_folder(tmp_path / "m", config, stored), "none")
+    wanted = reference_logits(model.family(), tensors, IDS)
+    found = GraphRun(loaded.spec, loaded.weights).feed(IDS)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("linear", "value_type"),
+    [
+        (Type.Q4_K, Type.Q6_K),
+        (Type.Q5_K, Type.Q6_K),
+        (Type.Q2_K, Type.Q3_K),
+        (Type.IQ4_XS, Type.Q5_1),
+    ],
+    ids=lambda kind: kind.name,
+)
+def test_mixtures_of_block_types(linear: Type, value_type: Type, tmp_path: Path) -> None:
+    """As in Q4_K_M files: v in more bits than q and k, the tied embedding in Q6_K."""
+    model = SmallModel("llama", layers=1, hidden=256, mlp=256, heads=4, head_dim=64)
+    tensors, kinds, meant = model.tensors(), {}, {}
+    for place, (name, values) in enumerate(model.tensors().items()):
+        meant[name] = values
+        if values.ndim == 2:
+            kinds[name] = {"blk.0.attn_v.weight": value_type, "token_embd.weight": Type.Q6_K}.get(
+                name, linear
+            )
+            tensors[name] = spread_bytes(kinds[name], values.shape, place)
+            meant[name] = gguf.dequantize(tensors[name], kinds[name])
+    loaded = load_model(write_gguf(tmp_path / "m.gguf", "llama", model.metadata(), tensors, kinds))
+    wanted = reference_logits(model.family(), meant, IDS)
+    found = GraphRun(loaded.spec, loaded.weights).feed(IDS)
+    assert relative_error(found, wanted.astype(np.float32)) < 1e-4
+    assert np.abs(wanted).max() > 1
+
+
+def spread_bytes(kind: Type, shape: tuple[int, int], seed: int) -> NDArray[np.uint8]:
+    """Random bytes whose values have a standard deviation of about 0.1."""
+    gain = 0.01
+    spread = gguf.dequantize(random_bytes(kind, shape, seed, gain), kind).std()
+    return random_bytes(kind, shape, seed, gain * 0.1 / float(spread))
+
+
+def test_eight_bit_activations_stay_near(tmp_path: Path) -> None:
+    """The level that is served: each logit within a tenth of their spread of the exact one."""
+    model = MODELS["gemma3"]
+    tensors = model.tensors()
+    loaded = load_model(write_gguf(tmp_path / "m.gguf", "gemma3", model.metadata(), tensors), "q8")
+    wanted = reference_logits(model.family(), tensors, IDS)
+    found = GraphRun(loaded.spec, loaded.weights, accuracy_level=4).feed(IDS)
+    assert np.sqrt(((found - wanted) ** 2).mean()) < 0.1 * wanted.std()
+
+
+def test_float_matrices_of_a_gguf_file_on_request(tmp_path: Path) -> None:
+    model = MODELS["qwen2"]
+    path = write_gguf(tmp_path / "m.gguf", "qwen2", model.metadata(), model.tensors())
+    as_it_is, eight = load_model(path), load_model(path, "q8")
+    name = "blk.0.ffn_up.weight"
+    exact = dequantize(as_it_is.weights.load(name))
+    np.testing.assert_array_equal(exact, model.tensors()[name])
+    assert 1e-4 < relative_error(dequantize(eight.weights.load(name)), exact) < 0.005
+    assert as_it_is.fingerprint != eight.fingerprint
