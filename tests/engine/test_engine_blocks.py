@@ -30,7 +30,9 @@ WITH_LOGPROBS = SamplingParams(temperature=0.0, logprobs=2)
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder = tmp_path_factory.mktemp("tiny")
     model = load_gguf(TinyModel().write(folder / "tiny.gguf"))
-    config = EngineConfig(3, 256, num_threads=1, deterministic=True, num_blocks=64)
+    config = EngineConfig(
+        num_windows=3, capacity=256, num_threads=1, deterministic=True, num_blocks=64
+    )
     engine = Engine(model.spec, model.weights, model.fingerprint, folder / "graphs", config)
     yield engine
     engine.close()
