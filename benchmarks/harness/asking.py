@@ -77,17 +77,30 @@ def joint(replies: Sequence[Reply]) -> Rate:
 
 
 class Asker:
-    """Asks in an order drawn anew for each block; OFF is asked twice, for the noise floor.
+    """Asks in an order drawn anew for each block; one arm is asked twice, for the noise floor:
+    `again` is its name and the name of its second asking.
 
     One request (or one group of parallel streams) is under way at a time, with a pause before
-    each, so that an idle server's workers have gone to sleep.
+    each, so that an idle server's workers have gone to sleep. `cold` keeps servers from using
+    what they remember of a prompt.
     """
 
-    def __init__(self, arms: Sequence[Arm], folder: RunFolder, seed: int, pause_s: float) -> None:
+    def __init__(
+        self,
+        arms: Sequence[Arm],
+        folder: RunFolder,
+        seed: int,
+        pause_s: float,
+        again: tuple[str, str] = (OFF, OFF_AGAIN),
+        cold: bool = False,
+    ) -> None:
         self._arms = {arm.name: arm for arm in arms}
         self._folder = folder
         self._random = random.Random(seed)
         self._pause_s = pause_s
+        self._again = again
+        self._cold = cold
+        self._asked = 0
         self._pids = [arm.pid for arm in arms if arm.pid is not None]
         self.others_cores: list[float] = []
 
@@ -99,17 +112,25 @@ class Asker:
 
     def answer(self, ask: Ask, skip: Sequence[str] = ()) -> Answer:
         """`skip` names arms left out of this block. Raises what the client raises."""
-        order = [name for name in [*self._arms, OFF_AGAIN] if name not in skip]
-        self._random.shuffle(order)
+        twice, second = self._again
+        names = [name for name in [*self._arms, second] if name not in skip]
+        order = self._random.sample(names, len(names))
         replies = {}
         for place, name in enumerate(order):
             time.sleep(self._pause_s)
-            arm = self._arms[OFF if name == OFF_AGAIN else name]
+            arm = self._arms[twice if name == second else name]
             before = CpuTimes.now(self._pids)
-            replies[name] = stream_together(arm, ask)
+            replies[name] = stream_together(arm, ask, self._extra())
             others = CpuTimes.now(self._pids).others_since(before)
             self._record(ask, name, place, replies[name], others)
-        return Answer(ask, replies)
+        return Answer(ask, {name: replies[name] for name in names})
+
+    def _extra(self) -> dict[str, Any]:
+        """Fields that ask for a cold prompt: llama-server's, and a salt of our own each time."""
+        if not self._cold:
+            return {}
+        self._asked += 1
+        return {"cache_prompt": False, "cache_salt": f"cold-{self._asked}"}
 
     def _record(
         self,
@@ -137,9 +158,10 @@ class Asker:
             )
 
 
-def stream_together(arm: Arm, ask: Ask) -> tuple[Reply, ...]:
-    """The replies to all items of one ask, sent at once."""
-    bodies = [chat_body(item.messages, item.max_tokens, ask.sampling) for item in ask.items]
+def stream_together(arm: Arm, ask: Ask, extra: Mapping[str, Any]) -> tuple[Reply, ...]:
+    """The replies to all items of one ask, sent at once; `extra` fields go into each body."""
+    fields = {**ask.sampling, **extra}
+    bodies = [chat_body(item.messages, item.max_tokens, fields) for item in ask.items]
     if len(bodies) == 1:
         return (arm.endpoint.stream_chat(bodies[0]),)
     gate = Barrier(len(bodies))

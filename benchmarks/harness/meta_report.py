@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.machine import BUSY_CORES
 from harness.tables import bullet_list
 
 
@@ -23,7 +24,15 @@ def heading(title: str, meta: Mapping[str, Any], others_cores: Sequence[float]) 
     if memory:
         shown = ", ".join(f"{name} {mib:.0f} MiB" for name, mib in memory.items())
         lines.append(f"Peak resident memory, shared file pages included: {shown}")
-    return f"# {title}\n\n{bullet_list(lines)}"
+    return f"# {title}\n\n{disturbed_line(others_cores)}{bullet_list(lines)}"
+
+
+def disturbed_line(others_cores: Sequence[float]) -> str:
+    """Engines lose unlike shares of their speed on a busy machine: some wait for a thread that
+    does not run (llama.cpp lost nine tenths where ours lost half)."""
+    if not others_cores or sum(others_cores) / len(others_cores) <= BUSY_CORES:
+        return ""
+    return "**Other work disturbed this run: neither its speeds nor its verdicts count.**\n\n"
 
 
 def shown_arguments(arguments: Mapping[str, Any]) -> str:

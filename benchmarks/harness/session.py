@@ -19,7 +19,16 @@ from harness.runs import RunFolder
 from harness.sse import StreamError
 
 RESULTS = Path(__file__).parent.parent / "results"
-LOCAL_ARGUMENTS = ("out", "program", "model", "peer_python")
+LOCAL_ARGUMENTS = (
+    "out",
+    "program",
+    "model",
+    "fast_model",
+    "onnx",
+    "openvino",
+    "transformers",
+    "peer_python",
+)
 """Arguments that may name folders of this machine; reports leave them out."""
 
 Meta = dict[str, Any]
