@@ -24,6 +24,7 @@ SEEDED = SamplingParams(temperature=0.8, top_p=0.95, seed=1)
 
 COPY = "Repeat exactly: the grey cat sat on the wall, the grey cat ran off the wall."
 ASK = "Describe a rainbow."
+TELL = "Tell a short story about a lighthouse."
 
 
 def open_real_engine(model: LoadedModel, graphs: Path, *, deterministic: bool) -> Engine:

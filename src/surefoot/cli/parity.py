@@ -44,8 +44,7 @@ class Runner(Protocol):
 @dataclass(frozen=True, slots=True)
 class Parting:
     """After `index` equal tokens the plain reply says `plain` and the speculated one `speculated`
-    (None: that reply has ended). `gap`: what the logits of the two need at most to be moved
-    against each other for either to be drawn; None: `NEAR_TIE` or more."""
+    (None: that reply has ended). `gap`: `measured_gap` of the two; None: no near-tie."""
 
     index: int
     plain: int | None
@@ -124,25 +123,23 @@ def _parting(
 def measured_gap(
     logits: Logits, params: SamplingParams, position: int, one: int, other: int
 ) -> float | None:
-    """The least difference that, added between the logits of `one` and `other` in favour of
-    either, makes the row draw it; None if that takes `NEAR_TIE` or more. The draw is the engine's
-    own: for a greedy row this is the logits' gap, for a sampled one the gap with the noise on it
-    (and where a filter cut one of them, what brings it back). `logits` `[vocab]`."""
+    """How far the two are from being drawn, in logits; None: `NEAR_TIE` or more. The engine's own
+    draw decides. For a greedy row this is the logits' gap, for a sampled one the gap with the noise
+    on it, or what brings a token back that a filter cut. `logits` `[vocab]`."""
+    needs = [_need(logits, params, position, token) for token in (one, other)]
+    found = [need for need in needs if need is not None]
+    return max(found) if len(found) == len(needs) else None
+
+
+def _need(logits: Logits, params: SamplingParams, position: int, token: int) -> float | None:
+    """The least that is to be added to the token's logit for it to be drawn: 0 for the one that
+    these very logits draw."""
     for step in range(round(NEAR_TIE / GAP_STEP)):
-        half = step * GAP_STEP / 2
-        if (
-            _drawn(logits, params, position, {one: half, other: -half}) == one
-            and _drawn(logits, params, position, {one: -half, other: half}) == other
-        ):
+        raised = logits.copy()
+        raised[token] += np.float32(step * GAP_STEP)
+        if draw_token(raised, RowSampling(params), (), position)[0] == token:
             return step * GAP_STEP
     return None
-
-
-def _drawn(logits: Logits, params: SamplingParams, position: int, shifts: dict[int, float]) -> int:
-    shifted = logits.copy()
-    for token, shift in shifts.items():
-        shifted[token] += np.float32(shift)
-    return draw_token(shifted, RowSampling(params), (), position)[0]
 
 
 def _logits_after(
