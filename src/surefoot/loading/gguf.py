@@ -21,6 +21,8 @@ from surefoot.loading.gguf_spec import read_spec
 from surefoot.loading.model import LoadedModel
 from surefoot.loading.tensors import Shape, check_tensors
 
+FLOATS = (Type.F32, Type.F16, Type.BF16)
+
 ROPE_FREQS = "rope_freqs.weight"
 """Divisors of the rotation's frequencies (Llama 3): part of the spec, not of the weights."""
 
@@ -38,7 +40,7 @@ def load_gguf(path: Path) -> LoadedModel:
     shapes = weights.shapes()
     if "token_embd.weight" not in shapes:
         raise ModelError(f"{path.name}: tensor token_embd.weight is missing")
-    vocab_size = shapes["token_embd.weight"][0]
+    vocab_size = next(iter(shapes["token_embd.weight"]), 0)
     metadata = files[0].metadata
     spec = read_spec(path.name, metadata, vocab_size, shapes, weights.rope_freqs())
     check_tensors(path.name, spec, shapes)
@@ -54,18 +56,17 @@ def load_gguf(path: Path) -> LoadedModel:
 
 
 class GgufWeights:
-    """The tensors of one model, converted when loaded. Raises `ModelError` for a type that is not
-    supported."""
+    """The tensors of one model, converted when loaded. Raises `ModelError` for a vector that is
+    not stored as floats."""
 
     def __init__(self, file: str, tensors: Iterable[ReaderTensor]) -> None:
         self._file = file
         self._tensors = {tensor.name: tensor for tensor in tensors}
         for name, tensor in self._tensors.items():
-            if tensor.tensor_type not in CONVERTERS:
-                known = ", ".join(kind.name for kind in CONVERTERS)
+            if len(tensor.shape) == 1 and tensor.tensor_type not in FLOATS:
                 raise ModelError(
-                    f"{file}: tensor {name} has type {tensor.tensor_type.name}, "
-                    f"which is not supported; supported types: {known}"
+                    f"{file}: tensor {name} is a vector of type {tensor.tensor_type.name}; "
+                    f"vectors are {', '.join(kind.name for kind in FLOATS)}"
                 )
 
     def names(self) -> Iterable[str]:
@@ -79,8 +80,13 @@ class GgufWeights:
         }
 
     def load(self, name: str) -> Weight:
+        """Raises `ModelError` for a tensor that is missing or holds NaN or infinity: 8-bit
+        activations would turn those into numbers that look like any other."""
         tensor = self._get(name)
-        return CONVERTERS[tensor.tensor_type](tensor.data)
+        weight = CONVERTERS[tensor.tensor_type](tensor.data)
+        if not is_finite(weight):
+            raise ModelError(f"{self._file}: tensor {name} holds values that are not finite")
+        return weight
 
     def type_of(self, name: str) -> str:
         return Type(self._get(name).tensor_type).name
@@ -95,13 +101,22 @@ class GgufWeights:
         if ROPE_FREQS not in self._tensors:
             return ()
         weight = self.load(ROPE_FREQS)
-        assert isinstance(weight, DenseWeight)
+        if not isinstance(weight, DenseWeight) or weight.values.ndim != 1:
+            raise ModelError(f"{self._file}: tensor {ROPE_FREQS} is no vector of floats")
         return tuple(float(value) for value in weight.values)
 
     def _get(self, name: str) -> ReaderTensor:
         if name not in self._tensors:
             raise ModelError(f"{self._file}: tensor {name} is missing")
         return self._tensors[name]
+
+
+def is_finite(weight: Weight) -> bool:
+    """No NaN and no infinity in it."""
+    if isinstance(weight, DenseWeight):
+        return bool(np.isfinite(weight.values).all())
+    offsets_are = weight.offsets is None or bool(np.isfinite(weight.offsets).all())
+    return offsets_are and bool(np.isfinite(weight.scales).all())
 
 
 def _fingerprint(files: Sequence[GgufFile], path: Path) -> str:

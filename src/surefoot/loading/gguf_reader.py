@@ -16,9 +16,11 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
 from gguf.constants import GGML_QUANT_SIZES
 
 from surefoot.errors import ModelError
+from surefoot.loading.gguf_blocks import CONVERTERS
 
 _STRING = int(GGUFValueType.STRING)
 _ARRAY = int(GGUFValueType.ARRAY)
+_SUPPORTED = {int(kind): kind for kind in CONVERTERS}
 
 
 class GgufFile(GGUFReader):
@@ -29,17 +31,24 @@ class GgufFile(GGUFReader):
         self.name = path.name
         try:
             super().__init__(path, "r")
-        except ModelError:
-            raise
+            self.metadata: dict[str, object] = {
+                name: _value(field)
+                for name, field in self.fields.items()
+                if not name.startswith("GGUF.")
+            }
         except FileNotFoundError:
             raise ModelError(f"{self.name}: no such file") from None
+        except OSError as error:
+            raise ModelError(f"{self.name}: cannot be read ({error.strerror})") from None
         except (IndexError, ValueError, KeyError, OverflowError, struct.error) as error:
-            raise ModelError(f"{self.name}: not a readable GGUF file ({error})") from None
-        self.metadata: dict[str, object] = {
-            name: _value(field)
-            for name, field in self.fields.items()
-            if not name.startswith("GGUF.")
-        }
+            reason = " ".join(str(error).split())
+            raise ModelError(f"{self.name}: not a readable GGUF file ({reason})") from None
+
+    def _build_fields(self, offs: int, count: int) -> int:
+        if self.byte_order != "I":
+            raise ModelError(f"{self.name}: the file is of the other byte order")
+        end: int = super()._build_fields(offs, count)
+        return end
 
     def _get_field_parts(
         self, orig_offs: int, raw_type: int
@@ -69,12 +78,12 @@ class GgufFile(GGUFReader):
         super()._build_tensors(start_offs, fields)
 
     def _check_tensor(self, name: str, dims: Any, raw_type: int, start: int) -> None:
-        try:
-            block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(raw_type)]
-        except (ValueError, KeyError):
+        if raw_type not in _SUPPORTED:
             raise ModelError(
-                f"{self.name}: tensor {name} has type number {raw_type}, which is not known"
-            ) from None
+                f"{self.name}: tensor {name} has type {_type_name(raw_type)}, which is not "
+                f"supported; supported types: {', '.join(kind.name for kind in CONVERTERS)}"
+            )
+        block, block_bytes = GGML_QUANT_SIZES[_SUPPORTED[raw_type]]
         elements = 1
         for dim in dims:
             elements *= int(dim)
@@ -84,6 +93,14 @@ class GgufFile(GGUFReader):
                 f"{self.name}: tensor {name} ends at byte {end}, the file has {len(self.data)}: "
                 "it is truncated"
             )
+
+
+def _type_name(raw_type: int) -> str:
+    """GGUF's name of a tensor type, or its number where it has none that is known."""
+    try:
+        return GGMLQuantizationType(raw_type).name
+    except ValueError:
+        return f"number {raw_type}"
 
 
 def _read_strings(data: memoryview, offset: int, count: int) -> tuple[list[str], int]:

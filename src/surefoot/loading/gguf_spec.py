@@ -20,6 +20,10 @@ GEMMA3_PATTERN = 6
 GEMMA3_27B_LAYERS = 62
 """The one size whose scores are scaled by hidden size over heads (llama.cpp, `LLM_TYPE_27B`)."""
 
+MAX_CONTEXT = 1 << 24
+"""Tables of rotations are made for a model's whole context. The longest that a model was trained
+for is ten million tokens; more is a damaged file."""
+
 T = TypeVar("T", int, float, str)
 
 
@@ -38,6 +42,18 @@ class Fields:
             return kind(value)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise ModelError(f"{self.file}: metadata {key} is {value!r}, not {kind.__name__}")
+        return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A number of something that there must be at least one of."""
+        return int(self._positive(key, self.get(key, int, default)))
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        return self._positive(key, self.get(key, float, default))
+
+    def _positive(self, key: str, value: float) -> float:
+        if not 0 < value < float("inf"):
+            raise ModelError(f"{self.file}: metadata {key} is {value}, not a number above 0")
         return value
 
 
@@ -69,11 +85,12 @@ def read_spec(
 
 
 def _common(fields: Fields, arch: str, vocab_size: int, tied: bool) -> ModelSpec:
-    heads = fields.get(f"{arch}.attention.head_count", int)
-    hidden = fields.get(f"{arch}.embedding_length", int)
-    if heads < 1 or hidden < 1:
-        raise ModelError(f"{fields.file}: {arch} has {heads} heads and hidden size {hidden}")
-    head_dim = fields.get(f"{arch}.attention.key_length", int, hidden // heads)
+    heads = fields.count(f"{arch}.attention.head_count")
+    kv_heads = fields.count(f"{arch}.attention.head_count_kv", heads)
+    if heads % kv_heads:
+        raise ModelError(f"{fields.file}: {arch} has {heads} heads for {kv_heads} of keys")
+    hidden = fields.count(f"{arch}.embedding_length")
+    head_dim = fields.count(f"{arch}.attention.key_length", hidden // heads)
     for key in ("rope.dimension_count", "attention.value_length"):
         found = fields.get(f"{arch}.{key}", int, head_dim)
         if found != head_dim:
@@ -83,20 +100,29 @@ def _common(fields: Fields, arch: str, vocab_size: int, tied: bool) -> ModelSpec
             )
     return ModelSpec(
         architecture=arch,
-        num_layers=fields.get(f"{arch}.block_count", int),
+        num_layers=fields.count(f"{arch}.block_count"),
         hidden_size=hidden,
-        intermediate_size=fields.get(f"{arch}.feed_forward_length", int),
+        intermediate_size=fields.count(f"{arch}.feed_forward_length"),
         num_heads=heads,
-        num_kv_heads=fields.get(f"{arch}.attention.head_count_kv", int, heads),
+        num_kv_heads=kv_heads,
         head_dim=head_dim,
         vocab_size=vocab_size,
-        context_length=fields.get(f"{arch}.context_length", int),
-        rms_eps=fields.get(f"{arch}.attention.layer_norm_rms_epsilon", float),
-        rope_theta=fields.get(f"{arch}.rope.freq_base", float, 10000.0),
+        context_length=_context_length(fields, arch),
+        rms_eps=fields.positive(f"{arch}.attention.layer_norm_rms_epsilon"),
+        rope_theta=fields.positive(f"{arch}.rope.freq_base", 10000.0),
         # The converter reorders the rows of q and k for this family alone.
         rope_interleaved=arch == "llama",
         tied_embedding=tied,
     )
+
+
+def _context_length(fields: Fields, arch: str) -> int:
+    length = fields.count(f"{arch}.context_length")
+    if length > MAX_CONTEXT:
+        raise ModelError(
+            f"{fields.file}: metadata {arch}.context_length is {length}, above {MAX_CONTEXT}"
+        )
+    return length
 
 
 def _rope_factors(
@@ -104,14 +130,16 @@ def _rope_factors(
 ) -> tuple[float, ...]:
     """Scaled rotations that would be read wrongly are refused, never ignored."""
     prefix = f"{spec.architecture}.rope.scaling"
-    kind = fields.get(f"{prefix}.type", str, "none")
+    # llama.cpp takes a factor without a type for linear scaling.
+    lone = fields.get(f"{prefix}.factor", float, 1.0) != 1 and not rope_freqs
+    kind = fields.get(f"{prefix}.type", str, "linear" if lone else "none")
     pairs = spec.head_dim // 2
     if rope_freqs and len(rope_freqs) != pairs:
         raise ModelError(
             f"{fields.file}: rope_freqs.weight has {len(rope_freqs)} factors for {pairs} pairs"
         )
     if kind == "linear" and not rope_freqs:
-        factor = fields.get(f"{prefix}.factor", float)
+        factor = fields.positive(f"{prefix}.factor")
         return (factor,) * pairs if factor != 1 else ()
     if kind != "none":
         raise ModelError(f"{fields.file}: rope scaling ({kind}) is not supported")

@@ -76,6 +76,7 @@ class MlxTensors:
         *,
         norms_from_one: bool,
     ) -> None:
+        self._file = file
         self._tensors = tensors
         stems = [name.removesuffix(".scales") for name in tensors if name.endswith(".scales")]
         self._matrices = {f"{stem}.weight": single.get(f"{stem}.weight", usual) for stem in stems}
@@ -136,7 +137,7 @@ class MlxTensors:
             self._tensors.get(f"{stem}.{kind}") for kind in ("weight", "scales", "biases")
         )
         if words is None or scales is None or biases is None:
-            raise ModelError(f"tensor {stem} has scales but not both words and biases")
+            raise ModelError(f"{self._file}: tensor {stem} has scales but not words and biases")
         return words, scales, biases
 
 

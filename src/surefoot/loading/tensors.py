@@ -51,6 +51,11 @@ def _layer_shapes(spec: ModelSpec) -> dict[str, Shape]:
 def check_tensors(file: str, spec: ModelSpec, found: Mapping[str, Shape]) -> None:
     """Every tensor the graph needs is there in the right shape, and none besides: one that would
     be left out means a model that this spec does not describe. Raises `ModelError`."""
+    if spec.num_layers > len(found):
+        raise ModelError(
+            f"{file}: the metadata calls for {spec.num_layers} layers, there are {len(found)} "
+            "tensors in all"
+        )
     wanted = tensor_shapes(spec)
     for name, shape in wanted.items():
         if name not in found:
