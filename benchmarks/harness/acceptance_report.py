@@ -24,8 +24,9 @@ from harness.comparison import (
 )
 from harness.meta_report import heading, limits, servers
 from harness.tables import bullet_list, markdown_table
-from harness.texts import draft_line, parting_line
+from harness.texts import draft_line, parting_line, reply_pairs
 from harness.verdicts import (
+    Outcome,
     Verdict,
     at_least,
     no_question_below,
@@ -54,6 +55,8 @@ class Run:
 
 def report(run: Run, meta: Mapping[str, Any]) -> str:
     verdicts = [v for name in run.answers for v in verdicts_of(name, run)]
+    if any("--deterministic" in str(value) for value in meta["arguments"].values()):
+        verdicts += [v for name, group in run.answers.items() for v in same_texts(name, group)]
     parts = [
         heading("Prompt lookup on against off", meta, run.others_cores),
         "## Verdicts\n\n" + bullet_list(verdict.line() for verdict in verdicts),
@@ -115,6 +118,19 @@ def unpriced_share(name: str, blocks: Sequence[Block], rounds: int) -> list[Verd
     share = bootstrap(both, partial(gain_share, base=OFF, other=ON, full=UNPRICED))
     goal = f"({name}) at least {SHARE_OF_UNPRICED} of what the unpriced policy gains"
     return [share_at_least(goal, share, SHARE_OF_UNPRICED, rounds)]
+
+
+def same_texts(workload: str, answers: Sequence[Answer]) -> list[Verdict]:
+    """What `--deterministic` servers promise: speculation changes no token."""
+    verdicts = []
+    for arm in (ON, UNPRICED):
+        pairs = reply_pairs(answers, arm)
+        if pairs:
+            same = all(ours.text == base.text for base, ours in pairs)
+            outcome = Outcome.MET if same else Outcome.MISSED
+            goal = f"({workload}) {arm} writes what off writes, servers being deterministic"
+            verdicts.append(Verdict(goal, outcome, parting_line(answers, arm)))
+    return verdicts
 
 
 def two_stream_verdicts(answers: Sequence[Answer], run: Run) -> list[Verdict]:

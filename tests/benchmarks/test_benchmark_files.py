@@ -118,7 +118,13 @@ def test_a_shown_command_names_no_folder() -> None:
     assert shown_command(command) == "python -m surefoot --model 'x y.gguf'"
 
 
-CLIENTS = ("run_acceptance", "bench_serving_concurrency", "compare_peers", "serve_peer")
+CLIENTS = (
+    "run_acceptance",
+    "report_acceptance",
+    "bench_serving_concurrency",
+    "compare_peers",
+    "serve_peer",
+)
 """What else stands beside them measures parts of the engine, from within."""
 
 

@@ -152,6 +152,16 @@ def test_a_disturbed_run_says_so_first() -> None:
     assert "neither its speeds nor its verdicts count" in disturbed_line([0.1, 1.3])
 
 
+def test_deterministic_servers_must_write_the_same() -> None:
+    same = {"w": [answer("w", "a", 0, off=reply(), on=reply(), off_again=reply())]}
+    parted = {"w": [answer("w", "a", 0, off=reply(), on=reply(text="x"), off_again=reply())]}
+    meta = {**META, "arguments": {"flags": "--deterministic"}}
+    goal = ": (w) on writes what off writes, servers being deterministic"
+    assert f"**met**{goal}" in report(Run(same, 5, "server"), meta)
+    assert f"**missed**{goal}" in report(Run(parted, 5, "server"), meta)
+    assert goal not in report(Run(same, 5, "server"), META)
+
+
 def test_partings_are_counted_and_placed() -> None:
     made = [
         answer("w", "a", 0, off=reply(text="abcd"), on=reply(text="abXY")),
