@@ -103,6 +103,7 @@ def test_a_conversation_has_a_memory(
     prompts = [line.split()[1] for line in captured.err.splitlines() if line.startswith("prompt:")]
     assert len(prompts) == 3
     assert prompts[0] == prompts[2] != prompts[1]
+    assert "known), " in captured.err
     answers = captured.out.splitlines()
     assert answers[0] == answers[-1]
     assert "/reset forgets" in captured.err.splitlines()[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -131,6 +132,8 @@ def test_the_speed_line_and_the_trace() -> None:
     assert speed_line(reply) == (
         "prompt: 2 tokens, 200.0 tokens/s; reply: 2 tokens, 50.0 tokens/s (stop)"
     )
+    again = replace(reply, timings=Timings(2, 10.0, 2, 40.0, cache_n=16))
+    assert speed_line(again).startswith("prompt: 18 tokens (16 known), 200.0 tokens/s; reply: 2")
     assert trace_of(reply, 10) == Trace((1, 2), (3, 4), 9, frozenset({4}), 10)
 
 

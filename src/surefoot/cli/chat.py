@@ -11,6 +11,7 @@ from surefoot.cli import options as flags
 from surefoot.cli.console import say
 from surefoot.cli.generate import running
 from surefoot.cli.replying import Runner, reply_to, sampling, speed_line
+from surefoot.cli.storage_flags import StorageBackend, StorageOptions
 from surefoot.errors import SurefootError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def chat(
     options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (its import is what gives `input` line editing)
-    with running(options) as stack:
+    with running(options, storage=StorageOptions(StorageBackend.PAGED)) as stack:
         conversation = Conversation(stack.encode_chat, stack.capacity, system)
         say(f"{stack.model.name}. {HELP}")
         while (line := _read_line()) is not None:

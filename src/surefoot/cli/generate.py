@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from surefoot.cli.assembly import Stack
     from surefoot.cli.parity import Parity
     from surefoot.cli.replying import Reply
+    from surefoot.cli.storage_flags import StorageOptions
 
 
 def generate(
@@ -127,12 +128,17 @@ def require_parity(parity: Parity, deterministic: bool) -> None:
 
 
 @contextmanager
-def running(run: flags.RunOptions, lookup: WatchedLookup | None = None) -> Iterator[Stack]:
-    """A stack for one row at a time, closed at the end."""
+def running(
+    run: flags.RunOptions,
+    lookup: WatchedLookup | None = None,
+    storage: StorageOptions | None = None,
+) -> Iterator[Stack]:
+    """A stack for one row at a time, closed at the end. `storage` None: every prompt is read
+    whole."""
     from surefoot.cli.assembly import build_stack
 
     make = None if lookup is None else lookup.scheduler_part
-    stack = build_stack(run, SchedulerConfig(max_rows=1), make)
+    stack = build_stack(run, SchedulerConfig(max_rows=1), make, storage)
     try:
         yield stack
     finally:

@@ -124,10 +124,14 @@ def _read(mailbox: Mailbox, request: Request, write: Write) -> Reply:
 
 
 def speed_line(reply: Reply) -> str:
-    """Tokens and tokens per second, of the prompt and of the reply."""
+    """Tokens and tokens per second, of the prompt (what was known already is not read again) and
+    of the reply."""
     timings = reply.timings.as_dict()
+    cached = reply.timings.cache_n
+    known = f" ({cached} known)" if cached else ""
     return (
-        f"prompt: {timings['prompt_n']} tokens, {timings['prompt_per_second']:.1f} tokens/s; "
+        f"prompt: {reply.timings.prompt_n + cached} tokens{known}, "
+        f"{timings['prompt_per_second']:.1f} tokens/s; "
         f"reply: {timings['predicted_n']} tokens, {timings['predicted_per_second']:.1f} tokens/s "
         f"({reply.reason})"
     )
