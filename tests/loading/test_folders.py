@@ -89,7 +89,10 @@ def test_a_folder_is_a_model_by_its_config(tmp_path: Path) -> None:
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
         ({"layer_types": ["linear"], "sliding_window": 8}, "layer_types in config.json"),
         ({"quantization_config": {"quant_method": "gptq"}}, "m is quantized by gptq"),
-        ({"num_attention_heads": 0}, "m has 0 heads"),
+        ({"num_attention_heads": 0}, "num_attention_heads in config.json is 0, not at least 1"),
+        ({"num_key_value_heads": 3}, "m has 4 heads for 3 of keys and values"),
+        ({"rms_norm_eps": -1.0}, "rms_norm_eps in config.json is -1.0, not above 0"),
+        ({"max_position_embeddings": 1 << 40}, "max_position_embeddings is .* above 16777216"),
     ],
 )
 def test_configurations_that_are_refused(
@@ -155,6 +158,16 @@ def test_files_that_are_missing_or_damaged(tmp_path: Path) -> None:
     (path / "model.safetensors.index.json").write_text('{"weight_map": {"x": "../x.safetensors"}}')
     with pytest.raises(ModelError, match="outside its folder"):
         load_model(path)
+
+
+def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    broken = tensors()
+    broken["model.layers.1.mlp.up_proj.weight"][3, 4] = np.inf
+    weights = load_model(write_folder(tmp_path / "m", MODEL.config(), broken)).weights
+    with pytest.raises(
+        ModelError, match=r"m: tensor blk\.1\.ffn_up\.weight holds values that are not"
+    ):
+        weights.load("blk.1.ffn_up.weight")
 
 
 def test_weights_of_other_kinds_are_refused(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ class TracedWeights(WeightSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """One tensor type: how many tensors have it, in which form they are computed, and the largest
-    difference between that form and the file's values, as a part of the largest value. Measured
-    on one matrix of the type (`sample`)."""
+    """The matrices or the vectors of one type: how many there are, in which form they are computed,
+    and the largest difference between that form and the file's values, as a part of the largest
+    value. Measured on one of them (`sample`)."""
 
     type_name: str
     num_tensors: int
@@ -40,13 +40,14 @@ class Fidelity:
 
 
 def measure(weights: TracedWeights, names: Iterable[str]) -> list[Fidelity]:
-    """One entry a type, most tensors first; the smallest tensor of each is converted."""
-    by_type: dict[str, list[str]] = {}
+    """One entry for the matrices and one for the vectors of each type, most tensors first."""
+    groups: dict[tuple[str, bool], list[str]] = {}
     for name in names:
-        by_type.setdefault(weights.type_of(name), []).append(name)
+        is_vector = name.endswith(("norm.weight", ".bias"))
+        groups.setdefault((weights.type_of(name), is_vector), []).append(name)
     found = []
-    for kind, members in by_type.items():
-        sample = min(members, key=lambda name: ("norm" in name or "bias" in name, name))
+    for (kind, _), members in groups.items():
+        sample = min(members)
         weight = weights.load(sample)
         error = relative_error(dequantize(weight), weights.values(sample))
         found.append(Fidelity(kind, len(members), form_of(weight), error, sample))
@@ -74,6 +75,14 @@ def dequantize(weight: Weight) -> Floats:
         values += weight.offsets[..., None]
     flat: Floats = values.reshape(weight.shape)
     return flat
+
+
+def is_finite(weight: Weight) -> bool:
+    """No NaN and no infinity in it."""
+    if isinstance(weight, DenseWeight):
+        return bool(np.isfinite(weight.values).all())
+    offsets_are = weight.offsets is None or bool(np.isfinite(weight.offsets).all())
+    return offsets_are and bool(np.isfinite(weight.scales).all())
 
 
 def relative_error(found: Floats, wanted: Floats) -> float:

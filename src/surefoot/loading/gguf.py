@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import DenseWeight, Weight
+from surefoot.loading.fidelity import is_finite
 from surefoot.loading.gguf_blocks import CONVERTERS
 from surefoot.loading.gguf_parts import open_parts
 from surefoot.loading.gguf_reader import GgufFile
@@ -109,14 +110,6 @@ class GgufWeights:
         if name not in self._tensors:
             raise ModelError(f"{self._file}: tensor {name} is missing")
         return self._tensors[name]
-
-
-def is_finite(weight: Weight) -> bool:
-    """No NaN and no infinity in it."""
-    if isinstance(weight, DenseWeight):
-        return bool(np.isfinite(weight.values).all())
-    offsets_are = weight.offsets is None or bool(np.isfinite(weight.offsets).all())
-    return offsets_are and bool(np.isfinite(weight.scales).all())
 
 
 def _fingerprint(files: Sequence[GgufFile], path: Path) -> str:

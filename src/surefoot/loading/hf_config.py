@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import ModelSpec
-from surefoot.loading.gguf_spec import GEMMA3_PATTERN, gemma3_like
+from surefoot.loading.gguf_spec import GEMMA3_PATTERN, MAX_CONTEXT, gemma3_like
 
 FAMILIES = {
     "gemma3": "gemma3",
@@ -50,9 +50,22 @@ class HfConfig:
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ModelError(f"{self.name}: {key} in config.json is {value!r}, not a number")
-        if kind is int and value != int(value):
+        if kind is int and not float(value).is_integer():
             raise ModelError(f"{self.name}: {key} in config.json is {value!r}, not a whole number")
         return kind(value)
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A number of something that there must be at least one of."""
+        value = self.number(key, int, default)
+        if value < 1:
+            raise ModelError(f"{self.name}: {key} in config.json is {value}, not at least 1")
+        return value
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        value = self.number(key, float, default)
+        if not 0 < value < math.inf:
+            raise ModelError(f"{self.name}: {key} in config.json is {value}, not above 0")
+        return value
 
     def refuse(self, key: str, *allowed: object) -> None:
         """Values that surefoot would ignore make another model: raise for them."""
@@ -75,10 +88,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_spec(config: HfConfig, has_head: bool) -> ModelSpec:
     """`has_head`: the files hold an output matrix of their own. Raises `ModelError`."""
-    heads = config.number("num_attention_heads", int)
-    hidden = config.number("hidden_size", int)
-    if heads < 1 or hidden < 1:
-        raise ModelError(f"{config.name} has {heads} heads and hidden size {hidden}")
+    heads = config.count("num_attention_heads")
+    kv_heads = config.count("num_key_value_heads", heads)
+    hidden = config.count("hidden_size")
+    if heads % kv_heads:
+        raise ModelError(f"{config.name} has {heads} heads for {kv_heads} of keys and values")
     for key in ("final_logit_softcapping", "attn_logit_softcapping"):
         config.refuse(key)
     config.refuse("partial_rotary_factor", 1, 1.0)
@@ -86,16 +100,16 @@ def read_spec(config: HfConfig, has_head: bool) -> ModelSpec:
     rope = _rope(config, "full_attention")
     spec = ModelSpec(
         architecture=config.architecture,
-        num_layers=config.number("num_hidden_layers", int),
+        num_layers=config.count("num_hidden_layers"),
         hidden_size=hidden,
-        intermediate_size=config.number("intermediate_size", int),
+        intermediate_size=config.count("intermediate_size"),
         num_heads=heads,
-        num_kv_heads=config.number("num_key_value_heads", int, heads),
-        head_dim=config.number("head_dim", int, hidden // heads),
-        vocab_size=config.number("vocab_size", int),
-        context_length=config.number("max_position_embeddings", int),
-        rms_eps=config.number("rms_norm_eps", float, 1e-6),
-        rope_theta=float(rope.get("rope_theta") or config.number("rope_theta", float, 10000.0)),
+        num_kv_heads=kv_heads,
+        head_dim=config.count("head_dim", hidden // heads),
+        vocab_size=config.count("vocab_size"),
+        context_length=_context_length(config),
+        rms_eps=config.positive("rms_norm_eps", 1e-6),
+        rope_theta=float(rope.get("rope_theta") or config.positive("rope_theta", 10000.0)),
         rope_interleaved=False,
         tied_embedding=bool(config.text.get("tie_word_embeddings", not has_head)),
         qkv_bias=bool(config.text.get("attention_bias", config.architecture == "qwen2")),
@@ -106,6 +120,13 @@ def read_spec(config: HfConfig, has_head: bool) -> ModelSpec:
         return _gemma3(config, spec)
     config.refuse("hidden_act", "silu")
     return replace(spec, windows=_windows(config, spec))
+
+
+def _context_length(config: HfConfig) -> int:
+    length = config.count("max_position_embeddings")
+    if length > MAX_CONTEXT:
+        raise ModelError(f"{config.name}: max_position_embeddings is {length}, above {MAX_CONTEXT}")
+    return length
 
 
 def _rope(config: HfConfig, layer_type: str) -> Mapping[str, Any]:

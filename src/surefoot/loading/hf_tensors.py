@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import DenseWeight, Weight
+from surefoot.loading.fidelity import is_finite
 from surefoot.loading.gguf_blocks import from_bfloat16
 from surefoot.loading.safetensors import StoredTensor
 from surefoot.loading.tensors import Shape
@@ -82,6 +83,7 @@ class FloatTensors:
     def __init__(
         self, file: str, tensors: Mapping[str, StoredTensor], *, norms_from_one: bool
     ) -> None:
+        self._file = file
         self._tensors = tensors
         self._norms_from_one = norms_from_one
         for name, tensor in tensors.items():
@@ -101,7 +103,11 @@ class FloatTensors:
         return self._tensors[name].dtype
 
     def load(self, name: str) -> Weight:
-        return DenseWeight(self.values(name))
+        """Raises `ModelError` for a tensor that holds NaN or infinity."""
+        weight = DenseWeight(self.values(name))
+        if not is_finite(weight):
+            raise ModelError(f"{self._file}: tensor {name} holds values that are not finite")
+        return weight
 
     def values(self, name: str) -> Floats:
         values = as_float32(self._tensors[name])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import QuantizedWeight, Weight
+from surefoot.loading.fidelity import is_finite
 from surefoot.loading.hf_tensors import FloatTensors, as_float32, gguf_name
 from surefoot.loading.safetensors import StoredTensor
 from surefoot.loading.tensors import Shape
@@ -103,6 +104,7 @@ class MlxTensors:
         return f"MLX {grouping.bits} bits, groups of {grouping.group}"
 
     def load(self, name: str) -> Weight:
+        """Raises `ModelError` for a tensor that holds NaN or infinity."""
         if name not in self._matrices:
             return self._floats.load(name)
         grouping = self._matrices[name]
@@ -110,13 +112,12 @@ class MlxTensors:
         packed = np.ascontiguousarray(words.raw).view(np.uint8)
         zero = np.float32(2 ** (grouping.bits - 1))
         steps = as_float32(scales)
-        return QuantizedWeight(
-            grouping.bits,
-            packed.reshape(*steps.shape, grouping.group * grouping.bits // 8),
-            steps,
-            as_float32(biases) + zero * steps,
-            grouping.group,
-        )
+        offsets = as_float32(biases) + zero * steps
+        packed = packed.reshape(*steps.shape, grouping.group * grouping.bits // 8)
+        weight = QuantizedWeight(grouping.bits, packed, steps, offsets, grouping.group)
+        if not is_finite(weight):
+            raise ModelError(f"{self._file}: tensor {name} holds values that are not finite")
+        return weight
 
     def values(self, name: str) -> Floats:
         """`scale * q + bias`, element by element, as MLX dequantizes."""
