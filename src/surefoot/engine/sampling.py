@@ -25,6 +25,9 @@ _TOP_P_FIRST = 512
 """Candidates sorted before the whole vocabulary is: a partial sort of 49,152 logits takes a
 quarter of the time of a full one, and 512 tokens nearly always hold 95 % of the mass."""
 
+_LIKELY = 12.0
+"""Tempered logits below the best one, as far down as every token's noise is computed."""
+
 
 def draw_token(
     logits: Logits, sampling: RowSampling, learned: Sequence[int], position: int
@@ -48,8 +51,7 @@ def token_logprobs(logits: Logits, token: int, num_top: int) -> TokenLogprobs:
     log_total = _log_sum_exp(values)
     top: tuple[tuple[int, float], ...] = ()
     if num_top:
-        best = np.argpartition(-values, num_top - 1)[:num_top]
-        best = best[np.lexsort((best, -values[best]))]
+        best = _highest(values, num_top)
         top = tuple((int(i), float(values[i] - log_total)) for i in best)
     return TokenLogprobs(float(values[token] - log_total), top)
 
@@ -85,19 +87,43 @@ def _repeat_penalty(
 def _gumbel_draw(logits: Logits, params: SamplingParams, position: int) -> int:
     """Argmax of tempered logits plus Gumbel noise over the tokens that the filters keep."""
     values = logits.astype(np.float64)
-    values = (values - values.max()) / params.temperature
+    with np.errstate(over="ignore"):
+        values = (values - values.max()) / params.temperature
     kept = _top_k(values, params.top_k)
     kept = _top_p(values, kept, params.top_p)
     if params.min_p > 0.0:
         kept = kept[values[kept] >= np.log(params.min_p)]
-    noise = gumbel_noise(params.seed, params.choice, position, kept)
-    return int(kept[np.argmax(values[kept] + noise)])
+    bits = _noise_bits(params.seed, params.choice, position, kept)
+    scores = values[kept]
+    able = _able_to_win(scores, bits)
+    return int(kept[able[np.argmax(scores[able] + _gumbel(bits[able]))]])
+
+
+def _able_to_win(scores: Floats, bits: NDArray[np.uint64]) -> Ids:
+    """Indices that hold the winner, in order: most unlikely tokens are ruled out by one look at
+    their random bits, which spares two logarithms each (1.6 ms for 49,152 tokens become 0.4).
+
+    Scores are at most 0. One below `-_LIKELY` wins only by noise above what the likely ones reach
+    plus `_LIKELY`, and noise grows with the bits.
+    """
+    likely = scores >= -_LIKELY
+    reached = float((scores[likely] + _gumbel(bits[likely])).max())
+    uniform = np.exp(-np.exp(-(reached + _LIKELY))) * (1 - 1e-12)
+    return np.flatnonzero(likely | (bits >= np.uint64(int(uniform * 2.0**64))))
+
+
+def _highest(values: Floats, count: int) -> Ids:
+    """Indices of the `count` highest values, best first; among equals the lower index."""
+    indices = np.arange(len(values))
+    if count < len(values):
+        indices = np.flatnonzero(values >= np.partition(values, -count)[-count])
+    return indices[np.argsort(-values[indices], kind="stable")][:count]
 
 
 def _top_k(values: Floats, top_k: int) -> Ids:
     if top_k <= 0 or top_k >= len(values):
         return np.arange(len(values))
-    return np.sort(np.argpartition(-values, top_k - 1)[:top_k])
+    return np.sort(_highest(values, top_k))
 
 
 def _top_p(values: Floats, kept: Ids, top_p: float) -> Ids:
@@ -107,14 +133,12 @@ def _top_p(values: Floats, kept: Ids, top_p: float) -> Ids:
     scores = values[kept]
     mass = np.exp(scores)
     wanted = top_p * mass.sum()
-    best = np.arange(len(kept))
-    if len(kept) > _TOP_P_FIRST:
-        best = np.argpartition(-scores, _TOP_P_FIRST - 1)[:_TOP_P_FIRST]
-        if mass[best].sum() < wanted:
-            best = np.arange(len(kept))
-    best = best[np.lexsort((kept[best], -scores[best]))]
-    before = np.cumsum(mass[best]) - mass[best]
-    return np.sort(kept[best[before < wanted]])
+    best = _highest(scores, _TOP_P_FIRST)
+    held = np.cumsum(mass[best])
+    if held[-1] < wanted:
+        best = _highest(scores, len(scores))
+        held = np.cumsum(mass[best])
+    return np.sort(kept[best[: 1 + np.count_nonzero(held[:-1] < wanted)]])
 
 
 def _log_sum_exp(values: Floats) -> float:
@@ -128,11 +152,18 @@ def gumbel_noise(seed: int, choice: int, position: int, tokens: Ids) -> Floats:
     The hash is splitmix64's finalizer (Steele, Lea, Flood 2014), applied to the key and then to
     key xor token.
     """
+    return _gumbel(_noise_bits(seed, choice, position, tokens))
+
+
+def _noise_bits(seed: int, choice: int, position: int, tokens: Ids) -> NDArray[np.uint64]:
     key = 0
     for part in (seed, choice, position):
         key = _mix_int(key ^ (part & _MASK))
-    bits = _mix(tokens.astype(np.uint64) * np.uint64(_GOLDEN) ^ np.uint64(key))
-    uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return _mix(tokens.astype(np.uint64) * np.uint64(_GOLDEN) ^ np.uint64(key))
+
+
+def _gumbel(bits: NDArray[np.uint64]) -> Floats:
+    uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     noise: Floats = -np.log(-np.log(uniform))
     return noise
 
