@@ -92,6 +92,17 @@ def test_what_a_running_row_computed_is_known_at_once() -> None:
     assert cached(run, 2) == 32
 
 
+def test_equal_prompts_at_once_are_read_once() -> None:
+    """The second is admitted with the first, and begins when the first is through its prompt."""
+    engine = paged_engine(num_windows=4, vocab=3)
+    run = paged_run(engine, config=SchedulerConfig(4, chunk_alone=20, chunk_busy=20))
+    prompt = tuple(range(60))
+    rows = [request(number, prompt, 20, SEEDED) for number in (1, 2, 3)]
+    run.add(*rows).finish()
+    assert [cached(run, number) for number in (1, 2, 3)] == [0, 48, 48]
+    assert [run.tokens(number) for number in (1, 2, 3)] == [alone(engine, one) for one in rows]
+
+
 def test_salts_are_apart() -> None:
     run = paged_run(paged_engine())
     for number, salt in enumerate(("", "a", "b", "a", ""), 1):

@@ -53,7 +53,8 @@ class PrefixCache:
 
     def open(self, row: Row) -> int:
         """Hold the longest known beginning of the row's tokens, whole blocks, with at least one
-        token left to compute. Returns its length in tokens."""
+        token left to compute. Returns its length in tokens. Again later: what became known since.
+        """
         chain = self._chains.get(row.row_id)
         if chain is None:
             chain = _Chain(self._index.root(row.request.cache_salt))

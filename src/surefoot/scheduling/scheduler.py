@@ -156,6 +156,9 @@ class Scheduler:
         Then, by rule 4, perhaps a prime."""
         invariants.i2_nothing_in_flight(self._lookahead.stored)
         rows = list(self._rows.values())
+        for row in rows:
+            if not row.decoding:
+                self._storage.look_again(row)
         chunks = chunk_lengths(rows, self._config)
         asked = self._lookup.ask([row for row in rows if row.decoding], self._capacity)
         plans: list[RowPlan] = []

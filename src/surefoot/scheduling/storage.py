@@ -62,6 +62,16 @@ class RowStorage:
                 row.num_cached = min(row.num_computed, row.num_prompt)
         assert 0 <= row.num_computed < len(row.tokens), row.num_computed
 
+    def look_again(self, row: Row) -> None:
+        """The row is about to read more of its prompt: another row, admitted with it, may have
+        sealed that part since."""
+        if self._prefixes is None or self._prefixes.open(row) <= row.num_computed:
+            return
+        gained = self._prefixes.load(row) - row.num_computed
+        row.num_computed += gained
+        if not row.num_emitted:
+            row.num_cached = (row.num_cached or 0) + gained
+
     def seal(self, row: Row) -> None:
         """The row committed a step: what can be shared of it is."""
         if self._prefixes is None:
