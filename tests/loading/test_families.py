@@ -15,6 +15,7 @@ from model_files import SmallModel, hf_name, to_bfloat16, write_folder, write_gg
 from quantized_bytes import random_bytes
 from reference_decoder import reference_logits
 from surefoot.loading.fidelity import dequantize, relative_error
+from surefoot.loading.model import LoadedModel
 from surefoot.loading.open import load_model
 
 MODELS = {
@@ -73,33 +74,65 @@ def test_the_text_half_of_a_gemma_that_sees(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("linear", "value_type"),
-    [
-        (Type.Q4_K, Type.Q6_K),
-        (Type.Q5_K, Type.Q6_K),
-        (Type.Q2_K, Type.Q3_K),
-        (Type.IQ4_XS, Type.Q5_1),
-    ],
-    ids=lambda kind: kind.name,
-)
-def test_mixtures_of_block_types(linear: Type, value_type: Type, tmp_path: Path) -> None:
-    """As in Q4_K_M files: v in more bits than q and k, the tied embedding in Q6_K."""
+MIXTURES = [
+    (Type.Q4_K, Type.Q6_K),
+    (Type.Q5_K, Type.Q6_K),
+    (Type.Q2_K, Type.Q3_K),
+    (Type.IQ4_XS, Type.Q5_1),
+]
+
+
+def write_mixture(
+    path: Path, linear: Type, value_type: Type
+) -> tuple[SmallModel, dict[str, NDArray[np.float32]]]:
+    """As in Q4_K_M files: v in more bits than q and k, the tied embedding in Q6_K. The model, and
+    the values that its tensors stand for."""
     model = SmallModel("llama", layers=1, hidden=256, mlp=256, heads=4, head_dim=64)
     tensors, kinds, meant = model.tensors(), {}, {}
+    special = {"blk.0.attn_v.weight": value_type, "token_embd.weight": Type.Q6_K}
     for place, (name, values) in enumerate(model.tensors().items()):
         meant[name] = values
         if values.ndim == 2:
-            kinds[name] = {"blk.0.attn_v.weight": value_type, "token_embd.weight": Type.Q6_K}.get(
-                name, linear
-            )
+            kinds[name] = special.get(name, linear)
             tensors[name] = spread_bytes(kinds[name], values.shape, place)
             meant[name] = gguf.dequantize(tensors[name], kinds[name])
-    loaded = load_model(write_gguf(tmp_path / "m.gguf", "llama", model.metadata(), tensors, kinds))
+    write_gguf(path, "llama", model.metadata(), tensors, kinds)
+    return model, meant
+
+
+@pytest.mark.parametrize(("linear", "value_type"), MIXTURES, ids=lambda kind: kind.name)
+def test_mixtures_of_block_types(linear: Type, value_type: Type, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    model, meant = write_mixture(path, linear, value_type)
+    loaded = load_model(path)
     wanted = reference_logits(model.family(), meant, IDS)
     found = GraphRun(loaded.spec, loaded.weights).feed(IDS)
     assert relative_error(found, wanted.astype(np.float32)) < 1e-4
     assert np.abs(wanted).max() > 1
+
+
+@pytest.mark.parametrize(("linear", "value_type"), MIXTURES, ids=lambda kind: kind.name)
+def test_every_width_from_two_on_gives_the_same_bits(
+    linear: Type, value_type: Type, tmp_path: Path
+) -> None:
+    """What the deterministic mode rests on, for each form of the weights."""
+    write_mixture(tmp_path / "m.gguf", linear, value_type)
+    assert_widths_agree(load_model(tmp_path / "m.gguf"))
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_every_family_gives_the_same_bits_too(family: str, tmp_path: Path) -> None:
+    model = MODELS[family]
+    path = write_gguf(tmp_path / "m.gguf", family, model.metadata(), model.tensors())
+    assert_widths_agree(load_model(path, "q8"))
+
+
+def assert_widths_agree(loaded: LoadedModel) -> None:
+    run = GraphRun(loaded.spec, loaded.weights, accuracy_level=4)
+    whole = run.feed(IDS)
+    for width in (2, 5, 20):
+        pieces = [run.feed(IDS[at : at + width], at) for at in range(0, len(IDS), width)]
+        np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
 def spread_bytes(kind: Type, shape: tuple[int, int], seed: int) -> NDArray[np.uint8]:
