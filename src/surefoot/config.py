@@ -21,7 +21,8 @@ def require_range(field: str, value: float, low: float, high: float | None = Non
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """`num_windows` rows can be held at once, each of `capacity` token positions; `num_blocks` are
+    """`num_windows` rows can be held at once, each of `capacity` token positions;
+    `num_spare_windows` more, numbered behind them, are for measuring beside rows; `num_blocks` are
     kept beside them for prompts that begin alike (none: every prompt is read whole).
 
     `num_threads`: workers of one forward. `deterministic`: never feed a row alone, so results do
@@ -30,6 +31,7 @@ class EngineConfig:
     """
 
     num_windows: int = 4
+    num_spare_windows: int = 0
     capacity: int = 8192
     num_threads: int = 2
     deterministic: bool = False

@@ -13,8 +13,6 @@ from surefoot.cli.step_costs import CostTables
 from surefoot.errors import ConfigError
 from surefoot.speculation.break_even import (
     RESUME_CONFIRM_TOKENS,
-    RESUME_CONFIRMATIONS,
-    RESUME_REPEAT_TOKENS,
     SERVER_PLAIN_ROUNDS,
     server_lookup_config,
 )
@@ -82,18 +80,14 @@ def test_the_servers_configuration_adds_the_resume_evidence_and_nothing_else(
     config = server_lookup_config(base, 2.5)
     assert config.min_tokens_per_round == 2.5
     assert config.resume_confirm_tokens == RESUME_CONFIRM_TOKENS
-    assert config.resume_repeat_tokens == RESUME_REPEAT_TOKENS
-    assert config.resume_confirmations == RESUME_CONFIRMATIONS
+    assert config.overlapping_probes
     assert config.plain_rounds_before_pipeline == SERVER_PLAIN_ROUNDS
-    assert config.start_paused
     command_line = replace(
         config,
         min_tokens_per_round=None,
         resume_confirm_tokens=base.resume_confirm_tokens,
-        resume_repeat_tokens=None,
-        resume_confirmations=1,
+        overlapping_probes=False,
         plain_rounds_before_pipeline=base.plain_rounds_before_pipeline,
-        start_paused=False,
     )
     assert command_line == base
 
@@ -121,11 +115,11 @@ class StoredLookup(ServerLookup):
 def test_the_summary_tells_policy_costs_and_thresholds_and_where_they_came_from() -> None:
     assert StoredLookup("auto").summary() == [
         "prompt lookup: graded, drafts of up to 7, n-grams of 2 to 3, while at most 2 rows decode",
-        "break-even rule: a round must emit what its width costs here; resume after probes of "
-        f"{RESUME_CONFIRM_TOKENS} and {RESUME_REPEAT_TOKENS} tokens, pipeline again after "
-        f"{SERVER_PLAIN_ROUNDS} plain rounds",
+        "break-even rule: a round must emit what its width costs here; resume after a probe of "
+        f"{RESUME_CONFIRM_TOKENS} tokens, pipeline again after {SERVER_PLAIN_ROUNDS} plain rounds",
+        "step costs: stored table",
         "  at 256 tokens, in plain steps by width: 1: 1.25, 2: 1.50, 4: 2.00, 8: 3.00",
-        "  lost overlap 0.25 a synchronous step; a full round must emit 3.00 tokens (stored table)",
+        "  lost overlap 0.25 a synchronous step; a full round must emit 3.00 tokens",
     ]
 
 
@@ -143,7 +137,7 @@ def test_the_summary_of_other_rules(
     lines = StoredLookup(threshold, base).summary()
     assert lines[0].endswith("not adaptive") is not base.adaptive
     assert lines[1].startswith(f"break-even rule: {rule}")
-    assert f"a full round must emit {wanted} (stored table)" in lines[3]
+    assert f"a full round must emit {wanted}" in lines[4]
 
 
 def test_props_hold_the_resolved_settings_and_prices() -> None:

@@ -99,7 +99,7 @@ def test_a_table_is_measured_once_and_read_ever_after(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = machine.tables()
-    assert measured.origin.startswith("measured in ")
+    assert measured.origin.startswith("measured here")
     for table, widths in ((measured.greedy, [*range(1, 9)]), (measured.sampled, [1, 2, 4, 8])):
         assert [bucket.context for bucket in table.buckets] == [256]
         assert [sorted(bucket.verify_s) for bucket in table.buckets] == [widths]
@@ -122,7 +122,7 @@ def test_a_broken_table_is_measured_anew_with_a_warning(
     machine.store(STATED, STATED)
     machine.paths[broken].write_text(text)
     measured = machine.tables(max_draft=1)
-    assert measured.origin.startswith("measured in ")
+    assert measured.origin.startswith("measured here")
     warning = capsys.readouterr().err
     assert warning.startswith("warning: the stored cost table cannot be used (")
     assert machine.paths[broken].name in warning
@@ -137,7 +137,7 @@ def test_a_table_that_cannot_be_read_is_measured_anew_with_a_warning(
     for path in machine.paths:
         path.mkdir(parents=True)
     measured = machine.tables(max_draft=1)
-    assert measured.origin.startswith("measured in ")
+    assert measured.origin.startswith("measured here")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("warning: the stored cost table cannot be used (")
     assert lines[1].startswith("warning: the cost table could not be stored (")
@@ -146,7 +146,7 @@ def test_a_table_that_cannot_be_read_is_measured_anew_with_a_warning(
 def test_a_table_that_lacks_widths_is_measured_anew(machine: Machine) -> None:
     machine.store(STATED, STATED)
     measured = machine.tables(max_draft=8)
-    assert measured.origin.startswith("measured in ")
+    assert measured.origin.startswith("measured here")
     assert max(measured.greedy.buckets[0].verify_s) == 9
     assert load_costs(machine.paths[0]) == measured.greedy
 
@@ -205,7 +205,7 @@ def test_calibrate_prints_both_tables_and_saves_one(
     assert table.name == "tiny.gguf greedy"
     assert table.source == "surefoot calibrate, 1 threads"
     assert [(b.context, sorted(b.verify_s)) for b in table.buckets] == [(256, [1, 2, 3, 4])]
-    assert captured.err.startswith("measured in ")
+    assert captured.err.startswith("measured here")
     shown = captured.out.split("\n\n")
     titles = [part.splitlines()[0] for part in shown if "calibrate" in part]
     assert titles == [

@@ -301,3 +301,64 @@ def test_running_and_waiting_are_of_now(manual: Served) -> None:
     manual.engine.wait_until_read(1)
     stats = manual.loop.stats()
     assert (stats.running, stats.waiting) == (1, 2)
+
+
+def test_idle_work_is_done_between_requests_and_ends() -> None:
+    done = threading.Event()
+    turns: list[int] = []
+
+    def work() -> Iterator[None]:
+        for turn in range(3):
+            turns.append(turn)
+            yield
+        done.set()
+
+    engine = ScriptedEngine(2, 64, vocab=5)
+    scheduler = Scheduler(engine, SchedulerConfig(max_rows=2))
+    loop, inbox = EngineLoop(scheduler, work()), Inbox()
+    loop.start()
+    assert done.wait(TIMEOUT_S)
+    loop.submit(request(1, (1, 2), 4), inbox)
+    inbox.wait_for_ends(1)
+    assert loop.shutdown(drain=True, timeout=TIMEOUT_S)
+    assert turns == [0, 1, 2]
+
+
+def test_a_request_interrupts_idle_work() -> None:
+    submitted = threading.Event()
+    rest: list[int] = []
+    inbox = Inbox()
+
+    def work() -> Iterator[None]:
+        assert submitted.wait(TIMEOUT_S)
+        yield
+        rest.append(len(inbox.ends))
+        yield
+
+    scheduler = Scheduler(ScriptedEngine(2, 64, vocab=5), SchedulerConfig(max_rows=2))
+    loop = EngineLoop(scheduler, work())
+    loop.start()
+    loop.submit(request(1, (1, 2), 4), inbox)
+    submitted.set()
+    inbox.wait_for_ends(1)
+    assert loop.shutdown(drain=True, timeout=TIMEOUT_S)
+    # Whatever of it ran came after the reply.
+    assert rest in ([], [1])
+
+
+def test_idle_work_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    raised = threading.Event()
+
+    def work() -> Iterator[None]:
+        raised.set()
+        raise ValueError("no")
+        yield
+
+    scheduler = Scheduler(ScriptedEngine(2, 64, vocab=5), SchedulerConfig(max_rows=2))
+    loop, inbox = EngineLoop(scheduler, work()), Inbox()
+    loop.start()
+    assert raised.wait(TIMEOUT_S)
+    loop.submit(request(1, (1, 2), 4), inbox)
+    assert inbox.wait_for_ends(1).keys() == {1}
+    assert loop.shutdown(drain=True, timeout=TIMEOUT_S)
+    assert "idle work failed" in caplog.text

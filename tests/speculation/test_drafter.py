@@ -171,6 +171,33 @@ def test_a_probe_needs_a_proposal_long_enough() -> None:
     assert drafter.stats.paused_rounds == 4
 
 
+@pytest.mark.parametrize("period", [(4,), (4, 6), (4, 6, 8)])
+def test_an_overlapping_probe_continues_the_period(period: tuple[int, ...]) -> None:
+    drafter = PromptLookupDrafter(replace(GATED, resume_confirm_tokens=4, overlapping_probes=True))
+    drafter.start([1, 2, 3], 1)
+    drafter.observe_emitted([2])
+    miss(drafter, 50)
+    drafter.observe_emitted(period * 4)
+    # The first ask starts the probe; the fifth finds four tokens come true.
+    for index in range(4):
+        assert drafter.draft_block(64) == [], index
+        drafter.observe_emitted([period[index % len(period)]])
+    assert drafter.draft_block(64) != []
+    assert drafter.stats.shadow_confirmations == 1
+
+
+def test_without_overlap_a_short_period_never_offers_a_longer_probe() -> None:
+    drafter = PromptLookupDrafter(replace(GATED, resume_confirm_tokens=4))
+    drafter.start([4, 6, 8] * 3 + [9, 1, 2, 3], 1)
+    drafter.observe_emitted([2])
+    miss(drafter, 50)
+    drafter.observe_emitted([4, 6, 8] * 4)
+    for token in [4, 6, 8] * 10:
+        assert drafter.draft_block(64) == []
+        drafter.observe_emitted([token])
+    assert drafter.stats.shadow_confirmations == 0
+
+
 def test_max_draft_one_can_still_resume() -> None:
     drafter = started(replace(GATED, max_draft=1), 1, 2)
     miss(drafter, 1)

@@ -6,8 +6,9 @@ two are its only client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from surefoot.cli.console import say
 from surefoot.cli.environment import free_memory, model_hub, model_store, num_cores
@@ -72,14 +73,26 @@ class Stack:
         self.engine.close()
 
 
-MakeLookup = Callable[[ModelStore, Engine, LoadedModel], PromptLookup]
-"""The scheduler's prompt lookup, made once the engine is there and before it is used."""
+class LookupMaker(Protocol):
+    """Makes the scheduler's prompt lookup. `num_spare_windows`: windows it wants to itself."""
+
+    @property
+    def num_spare_windows(self) -> int: ...
+
+    def make(self, store: ModelStore, engine: Engine, model: LoadedModel) -> PromptLookup:
+        """Called once, when the engine is there and before it is used."""
+        ...
+
+    @property
+    def idle_work(self) -> Iterator[None] | None:
+        """After `make`: what is left to do while no request is there."""
+        ...
 
 
 def build_stack(
     options: RunOptions,
     scheduling: SchedulerConfig,
-    make_lookup: MakeLookup | None = None,
+    lookup: LookupMaker | None = None,
     storage: StorageOptions | None = None,
 ) -> Stack:
     """Resolve, load and start. `storage` None: windows alone, without a limit. Raises
@@ -88,11 +101,13 @@ def build_stack(
     loaded = load_model(options, store)
     tokenizer, template = text_of(loaded, options.pre_tokenizer)
     plan = storage_plan(storage or StorageOptions(), loaded, options, scheduling.max_rows)
-    engine = open_engine(loaded, store, options, scheduling.max_rows, plan.num_blocks)
+    spare = 0 if lookup is None else lookup.num_spare_windows
+    engine = open_engine(loaded, store, options, scheduling.max_rows, plan.num_blocks, spare)
     try:
-        lookup = None if make_lookup is None else make_lookup(store, engine, loaded)
+        part = None if lookup is None else lookup.make(store, engine, loaded)
         rows = plan.storage(engine, loaded.fingerprint)
-        loop = EngineLoop(Scheduler(engine, scheduling, lookup, storage=rows))
+        scheduler = Scheduler(engine, scheduling, part, storage=rows)
+        loop = EngineLoop(scheduler, None if lookup is None else lookup.idle_work)
     except BaseException:
         engine.close()
         raise
@@ -140,9 +155,11 @@ def open_engine(
     options: RunOptions,
     num_windows: int,
     num_blocks: int = 0,
+    num_spare_windows: int = 0,
 ) -> Engine:
     """An engine over a loaded model. Raises `SurefootError`."""
     config = engine_config(options, model.spec.context_length, num_windows, num_blocks)
+    config = replace(config, num_spare_windows=num_spare_windows)
     return Engine(model.spec, model.weights, model.fingerprint, store.graphs, config)
 
 

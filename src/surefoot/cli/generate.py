@@ -137,8 +137,7 @@ def running(
     whole."""
     from surefoot.cli.assembly import build_stack
 
-    make = None if lookup is None else lookup.scheduler_part
-    stack = build_stack(run, SchedulerConfig(max_rows=1), make, storage)
+    stack = build_stack(run, SchedulerConfig(max_rows=1), lookup, storage)
     try:
         yield stack
     finally:

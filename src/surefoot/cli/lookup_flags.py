@@ -57,13 +57,16 @@ class WatchedLookup:
     """Prompt lookup for one row whose counts are wanted afterwards. `params` is how its tokens
     will be drawn."""
 
+    num_spare_windows = 0
+    idle_work = None
+
     def __init__(self, config: PromptLookupConfig, params: SamplingParams) -> None:
         self._config = config
         self._params = params
         self._drafter: PromptLookupDrafter | None = None
 
-    def scheduler_part(self, _: ModelStore, engine: Engine, __: LoadedModel) -> PromptLookup:
-        """`cli.assembly.MakeLookup`. Runs every width that a round may have once."""
+    def make(self, store: ModelStore, engine: Engine, model: LoadedModel) -> PromptLookup:
+        """For `cli.assembly`. Runs every width that a round may have once."""
         from surefoot.runtime.warm_up import warm_up_widths
         from surefoot.scheduling.prompt_lookup import PromptLookup
 

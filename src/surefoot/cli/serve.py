@@ -20,7 +20,12 @@ from surefoot.cli import options as flags
 from surefoot.cli import storage_flags
 from surefoot.cli.console import say
 from surefoot.cli.lookup_flags import DraftMax, DraftPolicyName, NgramMax, NgramMin, lookup_config
-from surefoot.cli.server_lookup import DraftKind, LookupOptions, lookup_options
+from surefoot.cli.server_lookup import (
+    DraftKind,
+    LookupOptions,
+    lookup_options,
+    server_policy,
+)
 from surefoot.cli.storage_flags import StorageOptions
 from surefoot.config import SchedulerConfig
 from surefoot.errors import ConfigError
@@ -131,7 +136,9 @@ def serve(
         decode_storage_backend, kv_cache_budget, not no_prompt_cache, parallel
     )
     options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
-    base = lookup_config(policy, draft_max, ngram_min, ngram_max, adaptive)
+    base = lookup_config(
+        policy or server_policy(min_tokens_per_round), draft_max, ngram_min, ngram_max, adaptive
+    )
     lookup = lookup_options(base, min_tokens_per_round, prompt_lookup_max_batch)
     drafts = lookup if draft_kind is DraftKind.PROMPT_LOOKUP else None
     serving = Serving(config, options, scheduling, tuple(alias or ()), drafts, storage)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from surefoot.cli.step_costs import CostTables, cost_tables
+from surefoot.cli.console import say
+from surefoot.cli.step_costs import CostTables, measuring, store_tables, stored_tables
 from surefoot.errors import ConfigError
-from surefoot.speculation.break_even import server_lookup_config
-from surefoot.speculation.config import PromptLookupConfig
+from surefoot.runtime.calibration import ASSUMED
+from surefoot.speculation.break_even import SERVER_POLICY, server_lookup_config
+from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 
 if TYPE_CHECKING:
     from surefoot.engine.engine import Engine
@@ -43,6 +46,12 @@ class LookupOptions:
     max_batch: int
 
 
+def server_policy(min_tokens_per_round: str) -> DraftPolicy | None:
+    """The policy where the flags name none: the break-even rule has its own, without the rule it
+    is the backend's (None)."""
+    return None if min_tokens_per_round == ThresholdKind.OFF else SERVER_POLICY
+
+
 def lookup_options(
     base: PromptLookupConfig, min_tokens_per_round: str, max_batch: int
 ) -> LookupOptions:
@@ -72,26 +81,45 @@ def lookup_options(
 
 
 class ServerLookup:
-    """Makes the scheduler's part once the engine is there, and then tells what was resolved."""
+    """Makes the scheduler's part once the engine is there, and tells what was resolved. Without a
+    stored cost table it starts on an assumed one and offers the measuring as idle work."""
+
+    num_spare_windows = 1
 
     def __init__(self, options: LookupOptions) -> None:
         self._options = options
-        self._tables: CostTables | None = None
+        self._tables = CostTables(ASSUMED, ASSUMED, "assumed until measured here")
         self._part: PromptLookup | None = None
+        self.idle_work: Iterator[None] | None = None
 
     def make(self, store: ModelStore, engine: Engine, model: LoadedModel) -> PromptLookup:
-        """`cli.assembly.MakeLookup`. Measures the cost tables if none are stored, and runs every
-        width that a round may have once (a measured table of sampled rounds skips some)."""
+        """For `cli.assembly`. Runs every width that a round may have once."""
         from surefoot.runtime.calibration import GREEDY, SAMPLED
         from surefoot.runtime.warm_up import warm_up_widths
 
         max_draft = self._options.config.max_draft
-        tables = cost_tables(store.costs, engine, model, max_draft)
+        stored = stored_tables(store.costs, engine, model, max_draft)
+        if stored is None:
+            self.idle_work = self._measure(store, engine, model)
+        else:
+            self._tables = stored
         warm_up_widths(engine, max_draft, [GREEDY, SAMPLED])
-        return self.resolve(tables)
+        return self.resolve(self._tables)
+
+    def _measure(self, store: ModelStore, engine: Engine, model: LoadedModel) -> Iterator[None]:
+        """Measure and take the tables over, for rows that run and for the next start."""
+        max_draft, window = self._options.config.max_draft, engine.num_windows
+        tables = yield from measuring(engine, model, max_draft, window=window)
+        self._tables = tables
+        if tables.quiet:
+            store_tables(tables, store.costs, engine, model)
+        else:
+            say("the machine was busy while step costs were measured: they are not stored")
+        for line in self.describe_costs():
+            say(line)
 
     def resolve(self, tables: CostTables) -> PromptLookup:
-        """The scheduler's part, priced by these tables."""
+        """The scheduler's part, priced by these tables and by what replaces them."""
         from surefoot.scheduling.prompt_lookup import PromptLookup
 
         options = self._options
@@ -100,33 +128,40 @@ class ServerLookup:
         self._part = PromptLookup.from_config(
             options.config,
             max_batch=options.max_batch,
-            round_costs=tables.round_costs(options.config.max_draft) if priced else None,
+            round_costs=self._price if priced else None,
         )
         return self._part
 
+    def _price(self, context: int, synchronous_ticks: float, sampled: bool) -> tuple[float, ...]:
+        max_draft = self._options.config.max_draft
+        return self._tables.round_costs(max_draft)(context, synchronous_ticks, sampled)
+
     def summary(self) -> list[str]:
         """Policy, costs and thresholds, and where each came from."""
-        assert self._tables is not None, "made before it is described"
         config, options = self._options.config, self._options
-        lines = [
+        return [
             f"prompt lookup: {config.policy}, drafts of up to {config.max_draft}, n-grams of "
             f"{config.ngram_min} to {config.ngram_max}, while at most {options.max_batch} rows "
             f"decode{'' if config.adaptive else ', not adaptive'}",
             f"break-even rule: {_describe_rule(options)}",
+            *self.describe_costs(),
         ]
+
+    def describe_costs(self) -> list[str]:
+        """The cost table in plain steps, and what it asks of a round."""
+        lines = [f"step costs: {self._tables.origin}"]
         for bucket in self._tables.greedy.buckets:
             costs = ", ".join(f"{w}: {bucket.relative(w):.2f}" for w in sorted(bucket.verify_s))
             lines.append(f"  at {bucket.context} tokens, in plain steps by width: {costs}")
             threshold = self._threshold(bucket.context or 0)
             lines.append(
                 f"  lost overlap {max(bucket.relative_synchronous - 1, 0):.2f} a synchronous "
-                f"step; a full round must emit {threshold} ({self._tables.origin})"
+                f"step; a full round must emit {threshold}"
             )
         return lines
 
     def properties(self) -> dict[str, object]:
         """For `/props`: the configuration, and what a round costs by width and context."""
-        assert self._tables is not None, "made before it is described"
         assert self._part is not None, "made before it is described"
         config, tables = self._options.config, self._tables
         prices = tables.round_costs(config.max_draft)
@@ -168,8 +203,7 @@ def _describe_rule(options: LookupOptions) -> str:
         return "off (--min-tokens-per-round off)"
     config = options.config
     resume = (
-        f"resume after probes of {config.resume_confirm_tokens} and "
-        f"{config.resume_repeat_tokens} tokens, pipeline again after "
+        f"resume after a probe of {config.resume_confirm_tokens} tokens, pipeline again after "
         f"{config.plain_rounds_before_pipeline} plain rounds"
     )
     if options.kind is ThresholdKind.GIVEN:

@@ -69,9 +69,8 @@ class Loader:
             from surefoot.cli.assembly import build_stack
 
             serving, lookup = self._serving, self._lookup
-            make = None if lookup is None else lookup.make
             self._stack = stack = build_stack(
-                serving.options, serving.scheduling, make, serving.storage
+                serving.options, serving.scheduling, lookup, serving.storage
             )
             warm_up(stack)
         except SurefootError as error:

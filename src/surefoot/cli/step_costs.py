@@ -7,7 +7,7 @@ the times depend on; a file that cannot be read is measured anew, with a warning
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +30,13 @@ draws cost the same at every position."""
 
 @dataclass(frozen=True, slots=True)
 class CostTables:
-    """`origin` says where they came from, for the start-up summary."""
+    """`origin` says where they came from, for the start-up summary; `quiet` whether the machine
+    was, while they were measured."""
 
     greedy: StepCosts
     sampled: StepCosts
     origin: str
+    quiet: bool = True
 
     def round_costs(self, max_draft: int) -> Callable[[int, float, bool], tuple[float, ...]]:
         """`scheduling.prompt_lookup.RoundCosts` over these tables."""
@@ -47,20 +49,28 @@ class CostTables:
 
 
 def cost_tables(root: Path, engine: Engine, model: LoadedModel, max_draft: int) -> CostTables:
-    """The stored tables if they cover rounds of `max_draft` at the contexts of this window, else
-    measured now and stored. `root` is the store's `costs` folder; the engine must be idle."""
-    from surefoot.runtime.calibration import START_UP_CONTEXTS
+    """The stored tables, else measured now and stored. `root` is the store's `costs` folder; the
+    engine must be idle."""
+    stored = stored_tables(root, engine, model, max_draft)
+    return measure_tables(root, engine, model, max_draft) if stored is None else stored
+
+
+def stored_tables(
+    root: Path, engine: Engine, model: LoadedModel, max_draft: int
+) -> CostTables | None:
+    """The stored tables if they cover rounds of `max_draft` at the contexts of this window."""
+    from surefoot.runtime.calibration import DEFAULT_CONTEXTS
 
     greedy_path, sampled_path = table_paths(root, engine, model)
     try:
         tables = CostTables(load_costs(greedy_path), load_costs(sampled_path), "stored table")
-        if _covers(tables, Extent.of(engine.capacity, max_draft, START_UP_CONTEXTS)):
-            return tables
     except FileNotFoundError:
-        pass
+        return None
     except (ConfigError, OSError) as error:
         say(f"warning: the stored cost table cannot be used ({error}); measuring anew")
-    return measure_tables(root, engine, model, max_draft)
+        return None
+    covered = _covers(tables, Extent.of(engine.capacity, max_draft, DEFAULT_CONTEXTS))
+    return tables if covered else None
 
 
 def measure_tables(
@@ -71,33 +81,47 @@ def measure_tables(
     contexts: Sequence[int] | None = None,
     rounds: int | None = None,
 ) -> CostTables:
-    """Measure both tables and store them. `contexts` and `rounds` None: as at start-up. Raises
-    `ConfigError` for a window too small to measure in."""
+    """`measuring`, at one go, and stored whatever else ran on the machine."""
+    from surefoot.runtime.calibration import finish
+
+    tables = finish(measuring(engine, model, max_draft, contexts, rounds))
+    store_tables(tables, root, engine, model)
+    return tables
+
+
+def measuring(
+    engine: Engine,
+    model: LoadedModel,
+    max_draft: int,
+    contexts: Sequence[int] | None = None,
+    rounds: int | None = None,
+    window: int = 0,
+) -> Generator[None, None, CostTables]:
+    """Measure both tables in bursts, in a window that nobody uses meanwhile. `contexts` and
+    `rounds` None: the defaults. Raises `ConfigError` for a window too small to measure in."""
     from surefoot.runtime import calibration
 
-    wanted = contexts or calibration.START_UP_CONTEXTS
-    extent = Extent.of(engine.capacity, max_draft, wanted)
+    extent = Extent.of(engine.capacity, max_draft, contexts or calibration.DEFAULT_CONTEXTS)
     few = [width for width in SAMPLED_WIDTHS if width < extent.widest] + [extent.widest]
-    began = time.monotonic()
-    greedy, sampled = (
-        calibration.measure_step_costs(
-            engine,
+    measured = []
+    for kind, widths, params in (
+        ("greedy", range(2, extent.widest + 1), calibration.GREEDY),
+        ("sampled", few, calibration.SAMPLED),
+    ):
+        plan = calibration.CalibrationPlan(
             name=f"{model.name} {kind}",
             source=f"surefoot calibrate, {engine.config.num_threads} threads",
+            window=window,
             contexts=extent.contexts,
-            widths=measured,
+            widths=widths,
             sampling=params,
-            clock=time.perf_counter,
-            rounds=rounds or calibration.START_UP_ROUNDS,
+            rounds=rounds or calibration.DEFAULT_ROUNDS,
         )
-        for kind, measured, params in (
-            ("greedy", range(2, extent.widest + 1), calibration.GREEDY),
-            ("sampled", few, calibration.SAMPLED),
-        )
+        measured.append((yield from calibration.calibrate(engine, plan, time.perf_counter)))
+    greedy, sampled = measured
+    return CostTables(
+        greedy.costs, sampled.costs, "measured here", quiet=greedy.quiet and sampled.quiet
     )
-    tables = CostTables(greedy, sampled, f"measured in {time.monotonic() - began:.1f} s")
-    _store(tables, table_paths(root, engine, model))
-    return tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +173,11 @@ def _covers(tables: CostTables, extent: Extent) -> bool:
     )
 
 
-def _store(tables: CostTables, paths: tuple[Path, Path]) -> None:
+def store_tables(tables: CostTables, root: Path, engine: Engine, model: LoadedModel) -> None:
+    """Keep them for the next start; a disk that refuses is a warning."""
+    paths = table_paths(root, engine, model)
     try:
-        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
         for table, path in zip((tables.greedy, tables.sampled), paths, strict=True):
             scratch = path.with_suffix(".new")
             save_costs(table, scratch)

@@ -61,7 +61,9 @@ class Engine:
         self.config = config
         self._tiles = attention_tiles(spec.head_dim) if config.deterministic else ()
         room = max_dummies(self._tiles) if config.deterministic else 0
-        self._memory = KvMemory(spec, config.num_windows, config.capacity + room)
+        self._memory = KvMemory(
+            spec, config.num_windows + config.num_spare_windows, config.capacity + room
+        )
         self._blocks = BlockMemory(spec, config.num_blocks)
         self._graph, first = self._open(weights, fingerprint, cache_root)
         self._sessions = {1: first}

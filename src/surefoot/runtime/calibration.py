@@ -1,39 +1,55 @@
 """Measuring what steps cost: the real scheduler over the real engine, one dummy row.
 
 Every figure is a tick's wall time, so the scheduler's own work counts, not the forward alone. The
-row's context is noise written straight into its window, so a bucket costs no prefill.
+row's context is noise written straight into its window, so a bucket costs no prefill. The work
+comes in bursts of a tick or a few, so that a server can do it while it has nothing else to do and
+a request that arrives waits for one burst at most.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from surefoot.config import SchedulerConfig
 from surefoot.core.request import PlainText, Request, SamplingParams
-from surefoot.core.step import StepEngine
+from surefoot.core.step import StepEngine, StepHandle, StepPlan
 from surefoot.scheduling.prompt_lookup import PromptLookup
 from surefoot.scheduling.scheduler import Scheduler
 from surefoot.speculation.costs import CostBucket, StepCosts
+
+Result = TypeVar("Result")
 
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.8, top_p=0.95, seed=1)
 """Common settings for sampled chat: a draw with the top-p filter, the dearest of the filters."""
 
-START_UP_CONTEXTS = (256, 1024)
-START_UP_ROUNDS = 3
-"""Measured ticks of each kind at start-up: a few tens of milliseconds each, a second and a half
-in all with the default model on two cores; `surefoot calibrate` takes more."""
+DEFAULT_CONTEXTS = (256, 1024)
+DEFAULT_ROUNDS = 5
+"""Measurements of each figure: a few tens of milliseconds each, five seconds in all for the
+default model's two tables on two cores."""
 
-_PIPELINED = 0
-_SYNCHRONOUS = -1
+QUIET_SPREAD = 1.3
+"""A bucket's pipelined ticks that differ by more than this (upper against lower quartile) say that
+the machine was busy: a table that was measured unasked is then used, not kept."""
+
+ASSUMED = StepCosts(
+    "assumed",
+    "SmolLM2-135M-Instruct on two AVX2 cores, until this machine is measured",
+    (
+        CostBucket(256, 0.0140, 0.0145, {1: 0.0145, 2: 0.0195, 3: 0.0215, 4: 0.0260, 8: 0.0375}),
+        CostBucket(1024, 0.0200, 0.0205, {1: 0.0205, 2: 0.0255, 3: 0.0340, 4: 0.0370, 8: 0.0520}),
+    ),
+)
+"""What a server prices by in the seconds before its own table is measured. The ratios are the
+first measurements of this engine (`docs/design.md`), the middle of each range."""
+
+_PIPELINED, _SYNCHRONOUS = 0, 1
 """Kinds of tick beside verify rounds, which are named by their width (2 and more)."""
 
-_TICKS = 2
-"""Ticks of one measurement; the first, which finds other shapes in the caches, is not counted."""
-
+_PIPELINED_TICKS = 4
 _FIRST_TOKEN, _NUM_TOKENS = 17, 200
 
 
@@ -43,13 +59,145 @@ class CalibratedEngine(StepEngine, Protocol):
     def fill_window(self, window: int, length: int) -> None: ...
 
 
-@dataclass(slots=True)
-class _FixedDrafter:
-    """Proposes `num_proposals` tokens at every ask; none means it pipelines."""
+@dataclass(frozen=True, slots=True)
+class CalibrationPlan:
+    """What to measure. `window` is used for the dummy row and by nobody else meanwhile. `widths`
+    lists the verify widths, 2 and up; width 1 is the synchronous plain step. Contexts that do not
+    fit the engine's windows are left out."""
 
-    num_proposals: int
-    round_costs: tuple[float, ...] | None = None
-    _asks: int = field(default=0)
+    name: str
+    source: str
+    window: int
+    contexts: Sequence[int]
+    widths: Sequence[int]
+    sampling: SamplingParams
+    rounds: int = DEFAULT_ROUNDS
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The table, and whether the machine was quiet enough for it to be kept."""
+
+    costs: StepCosts
+    quiet: bool
+
+
+def calibrate(
+    engine: CalibratedEngine, plan: CalibrationPlan, clock: Callable[[], float]
+) -> Generator[None, None, Calibration]:
+    """Yields after each burst; returns medians over `plan.rounds` interleaved rounds."""
+    buckets: list[CostBucket] = []
+    quiet = True
+    for context in plan.contexts:
+        if not fits(context, max(plan.widths), engine.capacity):
+            continue
+        engine.fill_window(plan.window, context)
+        dummy = _DummyRow(engine, plan, context, clock)
+        yield from _measure_round(dummy, plan.widths)
+        seconds: dict[int, list[float]] = {}
+        for _ in range(plan.rounds):
+            for kind, times in (yield from _measure_round(dummy, plan.widths)).items():
+                seconds.setdefault(kind, []).extend(times)
+        engine.release_window(plan.window)
+        quiet = quiet and _spread(seconds[_PIPELINED]) <= QUIET_SPREAD
+        medians = {kind: statistics.median(times) for kind, times in seconds.items()}
+        pipelined, synchronous = medians.pop(_PIPELINED), medians[_SYNCHRONOUS]
+        verify = dict(sorted(medians.items()))
+        buckets.append(CostBucket(context, pipelined, synchronous, verify))
+    return Calibration(StepCosts(plan.name, plan.source, tuple(buckets)), quiet)
+
+
+def finish(bursts: Generator[None, None, Result]) -> Result:
+    """Do all bursts at once."""
+    while True:
+        try:
+            next(bursts)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+
+def fits(context: int, widest: int, capacity: int) -> bool:
+    """A window holds `context` tokens and a dummy row's rounds behind them."""
+    return context + 2 * max(widest, 2) + 4 <= capacity
+
+
+def _measure_round(
+    dummy: _DummyRow, widths: Sequence[int]
+) -> Generator[None, None, dict[int, list[float]]]:
+    """A verify round of each width, a synchronous plain tick and pipelined ones, in seconds."""
+    seconds: dict[int, list[float]] = {}
+    for width in widths:
+        yield
+        seconds[width] = [dummy.tick(width)]
+    yield
+    dummy.make_room(_PIPELINED_TICKS + 1)
+    # The first of these ends by priming, then each primes a step and reads the one before; the
+    # step that the second reads was fed from the host, so it does not count.
+    seconds[_SYNCHRONOUS] = [dummy.tick(_SYNCHRONOUS)]
+    seconds[_PIPELINED] = [dummy.tick(_PIPELINED) for _ in range(_PIPELINED_TICKS)][1:]
+    dummy.end()
+    return seconds
+
+
+class _DummyRow:
+    """A row over a window of noise that runs one kind of tick when told to. It starts anew when
+    its room runs out, which costs a tick that is not timed."""
+
+    def __init__(
+        self, engine: StepEngine, plan: CalibrationPlan, context: int, clock: Callable[[], float]
+    ) -> None:
+        self._sampling = plan.sampling
+        self._prompt = tuple(_FIRST_TOKEN + index % _NUM_TOKENS for index in range(context))
+        self._room = engine.capacity - context
+        self._clock = clock
+        self._drafter = _FixedDrafter()
+        self._scheduler = Scheduler(
+            _HeldWindow(engine, plan.window),
+            SchedulerConfig(max_rows=1),
+            PromptLookup(lambda end_ids: self._drafter),
+            restore_prefix=lambda tokens, window: len(tokens) - 1,
+        )
+        self._text = PlainText()
+
+    def tick(self, kind: int) -> float:
+        """Seconds of one tick of this kind."""
+        self.make_room(max(kind, 1))
+        self._drafter.num_proposals = max(kind - 1, 0)
+        began = self._clock()
+        self._scheduler.tick()
+        return self._clock() - began
+
+    def make_room(self, num_tokens: int) -> None:
+        """Let the next ticks emit so many tokens."""
+        emitted = len(self._text.token_ids)
+        if self._scheduler.num_running and emitted + num_tokens + 2 <= self._room:
+            return
+        self.end()
+        self._text = PlainText()
+        self._drafter.num_proposals = 1
+        self._scheduler.add(Request(0, self._prompt, self._room, self._sampling, self._text))
+        self._scheduler.tick()
+
+    def end(self) -> None:
+        """Nothing is left in flight."""
+        self._scheduler.cancel(0)
+        while self._scheduler.has_work:
+            self._scheduler.tick()
+
+
+def _spread(times: Sequence[float]) -> float:
+    quartiles = statistics.quantiles(times, n=4) if len(times) > 1 else [1.0, 1.0, 1.0]
+    return quartiles[2] / quartiles[0]
+
+
+class _FixedDrafter:
+    """Proposes `num_proposals` tokens when asked; none lets plain steps pipeline."""
+
+    def __init__(self) -> None:
+        self.round_costs: tuple[float, ...] | None = None
+        self.num_proposals = 0
+        self._asks = 0
 
     def start(self, prompt_tokens: Sequence[int], first_token: int) -> None:
         """Nothing to learn."""
@@ -75,90 +223,20 @@ class _FixedDrafter:
 
 
 class _HeldWindow:
-    """The engine, with a window that is not given back between one dummy row and the next."""
+    """The engine with one window, which is not given back between one dummy row and the next."""
 
-    def __init__(self, engine: StepEngine) -> None:
-        self.num_windows = engine.num_windows
+    def __init__(self, engine: StepEngine, window: int) -> None:
+        self.num_windows = 1
         self.capacity = engine.capacity
-        self.submit = engine.submit
+        self._engine = engine
+        self._window = window
+
+    def submit(self, plan: StepPlan) -> StepHandle:
+        rows = tuple(replace(row, window=self._window) for row in plan.rows)
+        return self._engine.submit(replace(plan, rows=rows))
 
     def release_window(self, window: int) -> None:
         """Its noise is needed again."""
 
     def close(self) -> None:
         """Not ours to close."""
-
-
-def fits(context: int, widest: int, capacity: int) -> bool:
-    """A window holds `context` tokens and what one measurement of up to `widest` appends: rounds
-    that land whole, or a few plain steps."""
-    return context + _TICKS * max(widest, 2) + 4 <= capacity
-
-
-def measure_step_costs(
-    engine: CalibratedEngine,
-    *,
-    name: str,
-    source: str,
-    contexts: Iterable[int],
-    widths: Sequence[int],
-    sampling: SamplingParams,
-    clock: Callable[[], float],
-    rounds: int = START_UP_ROUNDS,
-) -> StepCosts:
-    """Medians over `rounds` interleaved measurements of each kind of tick, per context that fits
-    the engine's windows. `widths` lists the verify widths to measure, 2 and up; width 1 is the
-    synchronous plain step. The engine must be idle."""
-    buckets = []
-    for context in contexts:
-        if not fits(context, max(widths), engine.capacity):
-            continue
-        kinds = [_PIPELINED, _SYNCHRONOUS, *widths]
-        seconds: dict[int, list[float]] = {kind: [] for kind in kinds}
-        engine.fill_window(0, context)
-        held = _HeldWindow(engine)
-        for kind in kinds:
-            _run_ticks(held, context, kind, sampling, clock, 1)
-        for _ in range(rounds):
-            for kind in kinds:
-                seconds[kind] += _run_ticks(held, context, kind, sampling, clock, _TICKS)[1:]
-        medians = {kind: statistics.median(times) for kind, times in seconds.items()}
-        verify = {1: medians[_SYNCHRONOUS]} | {width: medians[width] for width in widths}
-        buckets.append(CostBucket(context, medians[_PIPELINED], medians[_SYNCHRONOUS], verify))
-        engine.release_window(0)
-    return StepCosts(name, source, tuple(buckets))
-
-
-def _run_ticks(
-    engine: StepEngine,
-    context: int,
-    kind: int,
-    sampling: SamplingParams,
-    clock: Callable[[], float],
-    count: int,
-) -> list[float]:
-    """Wall seconds of `count` ticks of one kind, after the ticks that lead up to them."""
-    drafter = _FixedDrafter(max(kind - 1, 0))
-    scheduler = Scheduler(
-        engine,
-        SchedulerConfig(max_rows=1, lookahead=kind == _PIPELINED),
-        PromptLookup(lambda end_ids: drafter),
-        restore_prefix=lambda tokens, window: len(tokens) - 1,
-    )
-    prompt = tuple(_FIRST_TOKEN + index % _NUM_TOKENS for index in range(context))
-    # Enough room that no round is cut short; the row is cancelled when the ticks are done.
-    tokens = (count + 3) * (max(kind, 1) + 1)
-    scheduler.add(Request(0, prompt, tokens, sampling, PlainText()))
-    # The chunk that samples the first token; for a pipelined tick also the synchronous one that
-    # primes the first step.
-    for _ in range(2 if kind == _PIPELINED else 1):
-        scheduler.tick()
-    seconds = []
-    for _ in range(count):
-        began = clock()
-        scheduler.tick()
-        seconds.append(clock() - began)
-    scheduler.cancel(0)
-    while scheduler.has_work:
-        scheduler.tick()
-    return seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -69,10 +69,15 @@ class LoopStats:
 
 
 class EngineLoop:
-    """Runs the scheduler on a thread of its own. All methods are safe from any thread."""
+    """Runs the scheduler on a thread of its own. All methods are safe from any thread.
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    `idle_work` is advanced, one item at a time, while no request is there; it must be quick
+    between items. One that raises is logged and dropped.
+    """
+
+    def __init__(self, scheduler: Scheduler, idle_work: Iterator[None] | None = None) -> None:
         self._scheduler = scheduler
+        self._idle_work = idle_work
         self._changed = threading.Condition()
         # Guarded by `_changed`:
         self._submitted: list[Request] = []
@@ -164,6 +169,8 @@ class EngineLoop:
             while not (self._submitted or self._cancelled or self._scheduler.has_work):
                 if self._stopping:
                     return False
+                if self._idle_work is not None:
+                    return True
                 self._changed.wait()
             return True
 
@@ -172,6 +179,9 @@ class EngineLoop:
         with self._changed:
             submitted, self._submitted = self._submitted, []
             cancelled, self._cancelled = self._cancelled, []
+        if not (submitted or cancelled or self._scheduler.has_work):
+            self._work_idly()
+            return []
         refused: list[Event] = []
         for request in submitted:
             try:
@@ -184,6 +194,18 @@ class EngineLoop:
         if not self._scheduler.has_work:
             self._scheduler.check()
         return events
+
+    def _work_idly(self) -> None:
+        assert self._idle_work is not None, "woken without work"
+        try:
+            next(self._idle_work)
+        except StopIteration:
+            self._idle_work = None
+        except EngineGoneError:
+            raise
+        except Exception:
+            log.exception("idle work failed and is dropped")
+            self._idle_work = None
 
     def _give_up(self, error: Exception) -> None:
         log.error("the engine is gone: %s", error)

@@ -59,6 +59,9 @@ class PromptLookupConfig:
     - `resume_confirm_tokens`: length of a shadow probe. `resume_repeat_tokens`: length of the
       probes after the first confirmed one, None for the same. `resume_confirmations`: probes in a
       row that must come true. `min_paused_span`: asks that a pause lasts before it probes.
+    - `overlapping_probes`: a probe longer than what followed its match goes on with the same
+      tokens from their start, as a text of that period would. Otherwise text that repeats itself
+      every three tokens never offers a probe of four, and a paused row never comes back.
     - `start_paused`: a row begins paused and earns its first proposal by a probe.
     - `plain_rounds_before_pipeline`: proposal-free asks after which plain rounds are pipelined.
 
@@ -76,6 +79,7 @@ class PromptLookupConfig:
     resume_repeat_tokens: int | None = None
     resume_confirmations: int = 1
     min_paused_span: int = 0
+    overlapping_probes: bool = False
     start_paused: bool = False
     plain_rounds_before_pipeline: int = PLAIN_ROUNDS_BEFORE_PIPELINE
 

@@ -184,5 +184,7 @@ class PromptLookupDrafter:
         wanted = self._governor.confirm_tokens
         self._index.extend(self._context)
         proposal = self._index.propose(self._context, wanted)
+        if proposal and self.config.overlapping_probes:
+            proposal = [proposal[i % len(proposal)] for i in range(wanted)]
         if len(proposal) >= wanted:
             self._probe = ShadowProbe(len(self._context), tuple(proposal))
