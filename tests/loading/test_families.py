@@ -14,6 +14,7 @@ from graph_runs import GraphRun
 from model_files import SmallModel, hf_name, to_bfloat16, write_folder, write_gguf
 from quantized_bytes import random_bytes
 from reference_decoder import reference_logits
+from surefoot.errors import ModelError
 from surefoot.loading.fidelity import dequantize, relative_error
 from surefoot.loading.model import LoadedModel
 from surefoot.loading.open import load_model
@@ -140,6 +141,37 @@ def spread_bytes(kind: Type, shape: tuple[int, int], seed: int) -> NDArray[np.ui
     gain = 0.01
     spread = gguf.dequantize(random_bytes(kind, shape, seed, gain), kind).std()
     return random_bytes(kind, shape, seed, gain * 0.1 / float(spread))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "windows"),
+    [(2, (8, 0, 8)), ([True, True, False], (8, 8, 0)), ([0, 1, 0], (0, 8, 0))],
+    ids=str,
+)
+def test_a_gemma_may_name_its_pattern(
+    pattern: object, windows: tuple[int, ...], tmp_path: Path
+) -> None:
+    key = "gemma3.attention.sliding_window_pattern"
+    model = SmallModel("gemma3", layers=3, window=8, extra_metadata={key: pattern})
+    path = write_gguf(tmp_path / "m.gguf", "gemma3", model.metadata(), model.tensors())
+    assert load_model(path).spec.windows == windows
+    folder = tmp_path / "folder"
+    tensors = {hf_name(name, "gemma3"): values for name, values in model.tensors().items()}
+    kinds = ["sliding_attention" if window else "full_attention" for window in windows]
+    assert (
+        load_model(
+            write_folder(folder, model.config() | {"layer_types": kinds}, tensors)
+        ).spec.windows
+        == windows
+    )
+
+
+def test_flags_for_other_layers_than_there_are(tmp_path: Path) -> None:
+    key = "gemma3.attention.sliding_window_pattern"
+    model = SmallModel("gemma3", window=8, extra_metadata={key: [True]})
+    path = write_gguf(tmp_path / "m.gguf", "gemma3", model.metadata(), model.tensors())
+    with pytest.raises(ModelError, match="sliding_window_pattern has 1 flags for 2 layers"):
+        load_model(path)
 
 
 def test_eight_bit_activations_stay_near(tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ def test_every_listed_pre_tokenizer_builds_and_loses_nothing(pre: str) -> None:
         ("smollm", [" ", "1", "2", "3", "4", "5", "'s", "  ", " x"]),
         ("llama-bpe", [" ", "123", "45", "'s", "  ", " x"]),
         ("qwen2", [" ", "1", "2", "3", "4", "5", "'s", "  ", " x"]),
+        ("tekken", [" ", "1", "2", "3", "4", "5", "'s", "  ", " x"]),
     ],
 )
 def test_pieces_of_pre_tokenizers(pre: str, pieces: list[str]) -> None:

@@ -44,6 +44,11 @@ class Fields:
             raise ModelError(f"{self.file}: metadata {key} is {value!r}, not {kind.__name__}")
         return value
 
+    def flags(self, key: str) -> list[bool] | None:
+        """A list's items as yes and no; None when there is no list."""
+        value = self._metadata.get(key)
+        return [bool(item) for item in value] if isinstance(value, list) else None
+
     def count(self, key: str, default: int | None = None) -> int:
         """A number of something that there must be at least one of."""
         return int(self._positive(key, self.get(key, int, default)))
@@ -150,9 +155,10 @@ def _gemma3(fields: Fields, spec: ModelSpec) -> ModelSpec:
     for key in ("final_logit_softcapping", "attn_logit_softcapping"):
         if fields.get(f"gemma3.{key}", float, 0.0):
             raise ModelError(f"{fields.file}: gemma3.{key} is not supported")
+    window = fields.count("gemma3.attention.sliding_window")
     return gemma3_like(
         spec,
-        window=fields.get("gemma3.attention.sliding_window", int),
+        windows=_windows(fields, "gemma3.attention.sliding_window_pattern", window, spec),
         local_theta=fields.get("gemma3.rope.freq_base_swa", float, 10000.0),
         attention_scale=(
             (spec.hidden_size / spec.num_heads) ** -0.5
@@ -162,8 +168,29 @@ def _gemma3(fields: Fields, spec: ModelSpec) -> ModelSpec:
     )
 
 
+def _windows(fields: Fields, key: str, window: int, spec: ModelSpec) -> tuple[int, ...]:
+    """Per layer. The key, where there is one, is the pattern's length, or a flag for each layer
+    that has a window."""
+    flags = fields.flags(key)
+    if flags is None:
+        return gemma3_windows(spec.num_layers, window, fields.count(key, GEMMA3_PATTERN))
+    if len(flags) != spec.num_layers:
+        raise ModelError(
+            f"{fields.file}: metadata {key} has {len(flags)} flags for {spec.num_layers} layers"
+        )
+    return tuple(window if flag else 0 for flag in flags)
+
+
+def gemma3_windows(num_layers: int, window: int, pattern: int = GEMMA3_PATTERN) -> tuple[int, ...]:
+    """Every layer has a window but the last of each `pattern`."""
+    return tuple(0 if (layer + 1) % pattern == 0 else window for layer in range(num_layers))
+
+
 def gemma3_like(
-    spec: ModelSpec, window: int, local_theta: float, attention_scale: float | None
+    spec: ModelSpec,
+    windows: tuple[int, ...],
+    local_theta: float,
+    attention_scale: float | None,
 ) -> ModelSpec:
     """What all of the family share."""
     return replace(
@@ -172,9 +199,7 @@ def gemma3_like(
         post_norms=True,
         activation="gelu_tanh",
         embedding_scale=spec.hidden_size**0.5,
-        windows=tuple(
-            0 if (layer + 1) % GEMMA3_PATTERN == 0 else window for layer in range(spec.num_layers)
-        ),
+        windows=windows,
         local_rope_theta=local_theta,
         attention_scale=attention_scale,
     )

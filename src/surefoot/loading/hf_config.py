@@ -11,7 +11,12 @@ from typing import Any, TypeVar
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import ModelSpec
-from surefoot.loading.gguf_spec import GEMMA3_PATTERN, MAX_CONTEXT, gemma3_like
+from surefoot.loading.gguf_spec import (
+    GEMMA3_PATTERN,
+    MAX_CONTEXT,
+    gemma3_like,
+    gemma3_windows,
+)
 
 FAMILIES = {
     "gemma3": "gemma3",
@@ -195,14 +200,15 @@ def _by_kind(config: HfConfig, kinds: object, window: int, spec: ModelSpec) -> t
 def _gemma3(config: HfConfig, spec: ModelSpec) -> ModelSpec:
     config.refuse("hidden_activation", "gelu_pytorch_tanh")
     config.refuse("use_bidirectional_attention", False)
-    config.refuse("sliding_window_pattern", GEMMA3_PATTERN)
-    window = config.number("sliding_window", int, 4096)
+    window = config.count("sliding_window", 4096)
     local = config.text.get("rope_local_base_freq")
     local = local or _rope(config, "sliding_attention").get("rope_theta") or 10000.0
-    scalar = config.number("query_pre_attn_scalar", float, float(spec.head_dim))
+    scalar = config.positive("query_pre_attn_scalar", float(spec.head_dim))
     scale = None if scalar == spec.head_dim else scalar**-0.5
-    spec = gemma3_like(spec, window, float(local), scale)
     kinds = config.text.get("layer_types")
     if kinds is None:
-        return spec
-    return replace(spec, windows=_by_kind(config, kinds, window, spec))
+        pattern = config.count("sliding_window_pattern", GEMMA3_PATTERN)
+        windows = gemma3_windows(spec.num_layers, window, pattern)
+    else:
+        windows = _by_kind(config, kinds, window, spec)
+    return gemma3_like(spec, windows, float(local), scale)

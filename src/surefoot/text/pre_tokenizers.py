@@ -20,6 +20,11 @@ _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3 = _CONTRACTIONS + r"\p{N}{1,3}" + _REST
 _QWEN2 = _CONTRACTIONS + r"\p{N}" + _REST
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _DEFAULT = (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
 
 
@@ -47,6 +52,7 @@ class PreTokenization:
 
 _GPT2_LIKE = PreTokenization()
 _DIGITS = PreTokenization(digits=True)
+_QWEN = PreTokenization((_QWEN2,), nfc=True)
 _LLAMA_BPE = PreTokenization((_LLAMA3,), ignore_merges=True, add_bos=True)
 
 PRE_TOKENIZATIONS: dict[str, PreTokenization] = {
@@ -55,10 +61,12 @@ PRE_TOKENIZATIONS: dict[str, PreTokenization] = {
     "llama-bpe": _LLAMA_BPE,
     "llama-v3": _LLAMA_BPE,
     "llama3": _LLAMA_BPE,
-    "qwen2": PreTokenization((_QWEN2,), nfc=True),
+    "deepseek-r1-qwen": _QWEN,
+    "qwen2": _QWEN,
     "refact": _DIGITS,
     "smollm": _DIGITS,
     "starcoder": _DIGITS,
+    "tekken": PreTokenization((_TEKKEN,), ignore_merges=True, add_bos=True),
 }
 
 
