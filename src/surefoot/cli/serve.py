@@ -7,7 +7,6 @@ The socket is bound first, so that a taken port fails before anything is loaded;
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -31,6 +30,7 @@ from surefoot.config import SchedulerConfig
 from surefoot.errors import ConfigError
 from surefoot.server.limits import ServerConfig
 from surefoot.server.listening import bind_socket, default_allowed_hosts, is_loopback
+from surefoot.server.logs import log_handler
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ class Serving:
     aliases: tuple[str, ...] = ()
     lookup: LookupOptions | None = None
     storage: StorageOptions | None = None
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
 
 
 class LogLevel(StrEnum):
@@ -117,9 +122,10 @@ def serve(
         ),
     ] = True,
     log_level: Annotated[LogLevel, typer.Option(help="What to log.")] = LogLevel.INFO,
+    log_format: Annotated[LogFormat, typer.Option(help="How to log it.")] = LogFormat.TEXT,
 ) -> None:
     """Serve a model over the OpenAI HTTP API."""
-    set_up_logging(log_level)
+    set_up_logging(log_level, log_format)
     keys = api_keys(api_key or (), api_key_file)
     config = ServerConfig(
         api_keys=keys,
@@ -151,13 +157,11 @@ def serve(
     run(serving, listener)
 
 
-def set_up_logging(level: LogLevel) -> None:
-    """One line an event on stderr. What uvicorn says of starting and stopping we say ourselves."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+def set_up_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:
+    """One line an event on stderr, with its request's id. What uvicorn says of starting and
+    stopping we say ourselves."""
+    handler = log_handler(as_json=form is LogFormat.JSON)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     if level is not LogLevel.DEBUG:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
 

@@ -27,6 +27,9 @@ access_log = logging.getLogger("surefoot.access")
 OPEN_PATHS = frozenset({"/health"})
 """Routes that need no key: a load balancer has none."""
 
+PROBE_PATHS = frozenset({"/health", "/metrics"})
+"""Routes whose access is logged at debug level."""
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 CountRequest = Callable[[str, str, int], None]
@@ -70,7 +73,10 @@ class Edge:
     def _finish(self, exchange: _Exchange) -> None:
         method, path = exchange.scope["method"], exchange.scope["path"]
         self._count(path, method, exchange.status)
-        access_log.info(
+        # Probes and scrapes come every few seconds for ever; they would bury everything else.
+        level = logging.DEBUG if path in PROBE_PATHS else logging.INFO
+        access_log.log(
+            level,
             "%s %s %d",
             method,
             path,
