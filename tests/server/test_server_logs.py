@@ -36,9 +36,9 @@ def records(lines: io.StringIO, logger: str) -> list[dict[str, object]]:
 
 
 def test_the_access_line_has_the_request_id_and_no_query(lines: io.StringIO) -> None:
-    Harness(say("OK")).get("/health?token=abc", **{"X-Request-Id": "mine"})
+    Harness(say("OK")).get("/v1/models?token=abc", **{"X-Request-Id": "mine"})
     (record,) = records(lines, "surefoot.access")
-    assert record["message"] == "GET /health 200"
+    assert record["message"] == "GET /v1/models 200"
     assert (record["request_id"], record["level"]) == ("mine", "info")
     assert isinstance(record["milliseconds"], float)
 
