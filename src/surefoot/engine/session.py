@@ -1,11 +1,13 @@
 """One ONNX Runtime session for a fixed number of rows, bound once for each set of windows.
 
 Binding sixty cache tensors a row costs more than it should, so a binding is made for each tuple of
-windows and for each of "logits wanted" and "not wanted", and kept.
+windows and for each of "logits wanted" and "not wanted", and the last few are kept. (There are
+12,870 ways to choose eight of sixteen windows: keeping them all would take gigabytes.)
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,9 @@ from numpy.typing import NDArray
 from surefoot.engine.kv_memory import KvMemory
 from surefoot.engine.packed_graph import session_options
 from surefoot.graph import io_names
+
+MAX_BINDINGS = 16
+"""Bindings kept for one number of rows; one of eight rows holds a quarter of a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,8 @@ class JointSession:
         self._num_rows = num_rows
         self._num_layers = num_layers
         self._memory = memory
-        self._bindings: dict[tuple[tuple[int, ...], bool], _Binding] = {}
+        self._bindings: OrderedDict[tuple[tuple[int, ...], bool], _Binding] = OrderedDict()
+        self._buffers: dict[str, NDArray[np.generic]] = {}
         self.vocab_size = int(
             next(o for o in self._session.get_outputs() if o.name == io_names.LOGITS).shape[1]
         )
@@ -98,19 +104,30 @@ class JointSession:
                     io.bind_ortvalue_input(io_names.past_value(layer, row), vals)
                     io.bind_ortvalue_output(io_names.present_value(layer, row), vals)
             self._bindings[key] = _Binding(io, {})
+            if len(self._bindings) > MAX_BINDINGS:
+                self._bindings.popitem(last=False)
+        self._bindings.move_to_end(key)
         return self._bindings[key]
 
     def _bind_outputs(self, binding: _Binding, num_asked: int, with_logits: bool) -> None:
         if binding.num_asked == num_asked:
             return
-        shapes: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {
-            io_names.NEXT_TOKENS: ((num_asked,), np.int64),
-            io_names.ACTIVITY: ((num_asked,), np.float32),
+        items: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {
+            io_names.NEXT_TOKENS: ((), np.int64),
+            io_names.ACTIVITY: ((), np.float32),
         }
         if with_logits:
-            shapes[io_names.LOGITS] = ((num_asked, self.vocab_size), np.float32)
-        for name, (shape, dtype) in shapes.items():
-            array = np.empty(shape, dtype=dtype)
+            items[io_names.LOGITS] = ((self.vocab_size,), np.float32)
+        for name, (shape, dtype) in items.items():
+            array = self._buffer(name, num_asked, shape, dtype)
             binding.outputs[name] = array
             binding.io.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
         binding.num_asked = num_asked
+
+    def _buffer(
+        self, name: str, count: int, shape: tuple[int, ...], dtype: type[np.generic]
+    ) -> NDArray[np.generic]:
+        """The first `count` items of the one buffer that all bindings write this output to."""
+        if name not in self._buffers or len(self._buffers[name]) < count:
+            self._buffers[name] = np.empty((count, *shape), dtype=dtype)
+        return self._buffers[name][:count]
