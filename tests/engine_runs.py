@@ -106,7 +106,7 @@ class JointForward:
         self._packed = open_packed(
             graphs, model.fingerprint, model.spec, model.weights, accuracy_level, num_threads
         )
-        self._memory = KvMemory(model.spec, num_windows, capacity)
+        self.memory = KvMemory(model.spec, num_windows, capacity)
         self._num_layers = model.spec.num_layers
         self._num_threads = num_threads
         self._sessions: dict[int, JointSession] = {}
@@ -135,7 +135,7 @@ class JointForward:
                 self._packed.rows_path(num_rows),
                 num_rows,
                 self._num_threads,
-                self._memory,
+                self.memory,
                 self._num_layers,
             )
         return self._sessions[num_rows]

@@ -91,7 +91,7 @@ def test_groupings_change_no_bit(
     assert found == whole[params]
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.integers(1, 140), min_size=1, max_size=6),
     st.lists(st.integers(1, 140), max_size=3),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.engine.padding import (
@@ -58,6 +58,7 @@ def test_counts(lengths: list[int], dummies: list[int]) -> None:
     assert dummy_counts(lengths, attention_tiles(16)) == dummies
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 700), min_size=1, max_size=8),
     st.sampled_from(HEAD_DIMS),

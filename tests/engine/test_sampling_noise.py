@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -56,6 +56,7 @@ def test_noise_is_these_numbers(key: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(found, NOISE[key], rtol=1e-12)
 
 
+@settings(deadline=None)
 @given(
     st.integers(-(2**70), 2**70),
     st.integers(0, 7),
@@ -103,6 +104,7 @@ def test_draws_follow_the_probabilities(params: dict[str, float], odds: list[flo
     assert chi_square < 18.5
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([3, 40, 600, 3000]),

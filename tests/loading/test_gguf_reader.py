@@ -8,7 +8,7 @@ from pathlib import Path
 import gguf
 import pytest
 from gguf import GGMLQuantizationType as Type
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.errors import ModelError
@@ -123,6 +123,7 @@ def test_a_file_cut_in_its_first_bytes(scratch: Path, whole: bytes, length: int)
     complaint(damaged_file(scratch, whole[:length]))
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_file_cut_anywhere(scratch: Path, whole: bytes, data: st.DataObject) -> None:
     length = data.draw(st.integers(0, len(whole) - 1))
@@ -137,6 +138,7 @@ def test_a_file_without_its_last_byte_names_the_tensor(scratch: Path, whole: byt
     )
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_any_damage_to_the_header_is_a_model_error_or_harmless(
     scratch: Path, whole: bytes, data: st.DataObject

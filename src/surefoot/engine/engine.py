@@ -139,7 +139,12 @@ class Engine:
 
     def _session(self, num_rows: int) -> JointSession:
         if num_rows not in self._sessions:
-            self._sessions[num_rows] = self._open_session(num_rows)
+            try:
+                self._sessions[num_rows] = self._open_session(num_rows)
+            except Exception as error:
+                logger.warning("the graph for %d rows does not load: %s", num_rows, error)
+                self._graph.forget_rows(num_rows)
+                self._sessions[num_rows] = self._open_session(num_rows)
         return self._sessions[num_rows]
 
     def _open_session(self, num_rows: int) -> JointSession:

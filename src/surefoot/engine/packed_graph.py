@@ -59,6 +59,10 @@ class PackedGraph:
             _write_atomically(path, model.SerializeToString())
         return path
 
+    def forget_rows(self, num_rows: int) -> None:
+        """The derived file does not load: it is derived anew when asked for again."""
+        (self._directory / f"rows-{num_rows}.onnx").unlink(missing_ok=True)
+
 
 def open_packed(
     cache_root: Path,
@@ -68,9 +72,13 @@ def open_packed(
     accuracy_level: int,
     num_threads: int,
 ) -> PackedGraph:
-    """The cached packed graph of this model on this machine; built first if it is not there."""
+    """The cached packed graph of this model on this machine; built first if it is not there, or
+    if its files have not the sizes they were written with."""
     directory = cache_root / cache_key(fingerprint, accuracy_level)
-    if not (directory / LAYOUTS).exists():
+    if directory.exists() and not _is_whole(directory):
+        logger.warning("the cached graph is damaged: building it anew")
+        discard_packed(cache_root, fingerprint, accuracy_level)
+    if not directory.exists():
         cache_root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache_root, prefix=".building-") as scratch:
             build = Path(scratch) / "graph"
@@ -120,8 +128,11 @@ def _build(
     ):
         options.add_session_config_entry(key, value)
     ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    layout_json = {name: asdict(layout) for name, layout in layouts.items()}
-    (directory / LAYOUTS).write_text(json.dumps(layout_json))
+    content = {
+        "layouts": {name: asdict(layout) for name, layout in layouts.items()},
+        "sizes": {name: (directory / name).stat().st_size for name in (PACKED, WEIGHTS)},
+    }
+    (directory / LAYOUTS).write_text(json.dumps(content))
 
 
 def _initializers(
@@ -159,7 +170,17 @@ def session_options(num_threads: int) -> ort.SessionOptions:
 
 
 def _read_layouts(path: Path) -> dict[str, LinearLayout]:
-    return {name: LinearLayout(**fields) for name, fields in json.loads(path.read_text()).items()}
+    layouts = json.loads(path.read_text())["layouts"]
+    return {name: LinearLayout(**fields) for name, fields in layouts.items()}
+
+
+def _is_whole(directory: Path) -> bool:
+    try:
+        _read_layouts(directory / LAYOUTS)
+        sizes = json.loads((directory / LAYOUTS).read_text())["sizes"]
+        return all((directory / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _publish(build: Path, directory: Path) -> None:
@@ -167,7 +188,7 @@ def _publish(build: Path, directory: Path) -> None:
     try:
         build.rename(directory)
     except OSError:
-        if not (directory / LAYOUTS).exists():
+        if not _is_whole(directory):
             shutil.rmtree(directory, ignore_errors=True)
             build.rename(directory)
 
