@@ -51,10 +51,10 @@ class Surefoot:
         from surefoot.core.request import SamplingParams
         from surefoot.core.step import RowPlan, RowSampling, StepPlan
         from surefoot.engine.engine import Engine
-        from surefoot.loading.gguf import load_gguf
+        from surefoot.loading.open import load_model
 
         self.version = f"ONNX Runtime {onnxruntime.__version__}"
-        loaded = load_gguf(model)
+        loaded = load_model(model)
         config = EngineConfig(num_windows=1, capacity=capacity, num_threads=threads)
         cache = Path.home() / ".cache" / "surefoot" / "graphs"
         self._engine = Engine(loaded.spec, loaded.weights, loaded.fingerprint, cache, config)
@@ -284,13 +284,13 @@ def _ratio(rows: list[dict[str, Any]], medians: dict[str, float], arms: Sequence
     return f"{whole:.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
 
 
-def _machine(args: argparse.Namespace) -> str:
+def describe_machine(threads: int) -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         name = next(line for line in lines if line.startswith("model name")).partition(":")[2]
     except (OSError, StopIteration):
         name = platform.processor()
-    return f"{name.strip()}, {args.threads} threads, {platform.system()}"
+    return f"{name.strip()}, {threads} threads, {platform.system()}"
 
 
 def main() -> None:
@@ -320,7 +320,8 @@ def main() -> None:
     for worker in workers.values():
         worker.close()
     versions = ", ".join(f"{arm}: {worker.version}" for arm, worker in workers.items())
-    report = f"{_machine(args)}; {args.model.name}\n{versions}\n\n{table(records, arms)}\n"
+    head = f"{describe_machine(args.threads)}; {args.model.name}\n{versions}"
+    report = f"{head}\n\n{table(records, arms)}\n"
     print(report)
     if args.out:
         args.out.mkdir(parents=True)
