@@ -339,6 +339,7 @@ def test_the_body_limit(harness: Harness) -> None:
     small = harness.chat(foo="a" * 99_000)
     large = harness.chat(foo="a" * 100_000)
     assert (small.status_code, large.status_code) == (200, 413)
+    assert large.headers["connection"] == "close"
     assert "100000 bytes" in large.json()["error"]["message"]
 
 

@@ -30,7 +30,7 @@ from surefoot.graph.weights import (
     has_local_rotation,
 )
 
-BUILDER_VERSION = 3
+BUILDER_VERSION = 4
 """Part of the cached graph's key: raise it when the same file must give another graph."""
 
 

@@ -51,6 +51,9 @@ def error_reply(error: SurefootError) -> JsonReply:
         headers["Retry-After"] = str(error.retry_after_s)
     if error.http_status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if error.http_status == 413:
+        # What is left of the body must not be taken for the next request.
+        headers["Connection"] = "close"
     return JsonReply(error_body(error), error.http_status, headers)
 
 

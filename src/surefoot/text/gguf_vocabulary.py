@@ -54,7 +54,7 @@ def _pre_tokenization(metadata: Mapping[str, object], pre: str | None) -> PreTok
     if not name:
         raise ModelError(
             "the file does not name its pre-tokenizer (tokenizer.ggml.pre is missing); "
-            f"give it by hand, one of: {', '.join(sorted(PRE_TOKENIZATIONS))}"
+            f"give it by hand (--pre-tokenizer), one of: {', '.join(sorted(PRE_TOKENIZATIONS))}"
         )
     return pre_tokenization(name)
 
