@@ -23,8 +23,10 @@ from surefoot.speculation.costs import CostBucket, StepCosts
 Result = TypeVar("Result")
 
 GREEDY = SamplingParams(temperature=0.0)
-SAMPLED = SamplingParams(temperature=0.8, top_p=0.95, seed=1)
-"""Common settings for sampled chat: a draw with the top-p filter, the dearest of the filters."""
+SAMPLED = SamplingParams(temperature=0.2, top_p=0.95, seed=1)
+"""A draw with the top-p filter, the dearest of the filters. Over noise the logits are flatter than
+over text, and sorting out 95 % of a flat distribution takes five times as long: the low temperature
+makes the draws what chat's are at 0.8."""
 
 DEFAULT_CONTEXTS = (256, 1024)
 DEFAULT_ROUNDS = 5
