@@ -20,7 +20,10 @@ from surefoot.speculation.costs import StepCosts, load_costs
 from surefoot.speculation.traces import Trace, read_traces
 
 STATED = Path(__file__).parent.parent / "tests" / "data" / "costs"
-GROUPS = (("Prompts the settings were chosen by", ""), ("Other prompts (a check; looked at while choosing)", "_heldout"))
+GROUPS = (
+    ("Prompts the settings were chosen by", ""),
+    ("Other prompts (a check; looked at while choosing)", "_heldout"),
+)
 KINDS = ("plain{}-sampled", "plain{}-greedy", "copy{}-greedy", "copy{}-sampled")
 
 

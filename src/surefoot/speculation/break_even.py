@@ -6,8 +6,9 @@ policy never comes here.
 Every number below was chosen by replay over 96 replies of the default model (8 chat questions and
 8 copy tasks, greedy and with five seeds at temperature 0.8, top-p 0.95) with five cost tables: two
 AVX2 cores and the four NVIDIA GB10 tables of `tests/data/costs`; 192 replies to other prompts
-checked the choice, and were looked at while choosing: they are no clean held-out set. Goals: sampled prose loses at most 1 % on each table, copy keeps 90 % of what GATED
-gains without the rule. The tables stand in `docs/benchmark_results/replay-2026-11-29/`.
+checked the choice, and were looked at while choosing: they are no clean held-out set. Goals:
+sampled prose loses at most 1 % on each table, copy keeps 90 % of what GATED gains without the rule.
+The tables stand in `docs/benchmark_results/replay-2026-11-29/`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SERVER_POLICY = DraftPolicy.GATED
 #: probes of two, sampled prose lost 2.1 % (Qwen3 1.7B table, the worst), of four 1.04 %, of five
 #: 0.93 %; of six 0.92 %, with less of the gain on sampled copies (83 against 88 % on two cores). A
 #: least pause of 8 asks lost as much prose and kept 86 to 92 % of the copy gain instead of 95 to
-#: 102 %. Rows that start paused lost 0.17 %, but kept only 84 to 95 % on the prompts kept apart,
+#: 102 %. Rows that start paused lost 0.17 %, but kept only 84 to 95 % on the other prompts,
 #: whose short replies are half over when the first probe comes true.
 RESUME_CONFIRM_TOKENS = 5
 
