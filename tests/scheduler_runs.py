@@ -176,3 +176,43 @@ __all__ = [
     "hashed_token",
     "request",
 ]
+
+
+def drive(
+    run: Run,
+    operations: Iterable[tuple[str, int]],
+    made_request: Callable[[int, int], Request],
+) -> list[Request]:
+    """Any operations (`tick`, `add`, `cancel`, `preempt`) on a scheduler that checks itself after
+    each; then every request to its end. `made_request(id, salt)` makes those that are added."""
+    requests: list[Request] = []
+    for name, number in operations:
+        if name == "tick":
+            run.tick(number)
+        elif name == "add":
+            requests.append(made_request(len(requests), number))
+            run.add(requests[-1])
+        elif name == "cancel":
+            run.scheduler.cancel(number)
+        else:
+            run.scheduler.preempt(number)
+        run.scheduler.check()
+    run.finish()
+    return requests
+
+
+def whole_replies(
+    run: Run, engine: ScriptedEngine, requests: Iterable[Request]
+) -> list[tuple[Request, Finished]]:
+    """Every reply is what its request gets alone, or, failed or cancelled, a beginning of that.
+    Those that ran to their end, and how."""
+    whole: list[tuple[Request, Finished]] = []
+    for one in requests:
+        expected, got = alone(engine, one), run.tokens(one.request_id)
+        end = run.end(one.request_id)
+        if isinstance(end, Failed) or end.reason is FinishReason.CANCELLED:
+            assert got == expected[: len(got)]
+            continue
+        assert got == expected
+        whole.append((one, end))
+    return whole

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import ScriptedEngine
-from scheduler_runs import GREEDY, PENALIZED, SEEDED, Run, alone, request
+from scheduler_runs import GREEDY, PENALIZED, SEEDED, Run, alone, drive, request, whole_replies
 from surefoot.config import SchedulerConfig
-from surefoot.core.events import Failed, FinishReason
+from surefoot.core.events import FinishReason
 from surefoot.core.request import Request, SamplingParams
 from surefoot.core.step import RowPlan, StepPlan
 from surefoot.scheduling.prompt_lookup import PromptLookup
@@ -122,29 +122,12 @@ def test_any_sequence_of_operations_keeps_the_books_and_the_texts(
     engine = ScriptedEngine(max_rows, 20, vocab=3, fault=random_fault(fault_salt))
     config = SchedulerConfig(max_rows, 100, *chunks)
     run = Run(engine, config, lookup(policy, plain_rounds_before_pipeline=wait))
-    requests: list[Request] = []
-    for name, number in operations:
-        if name == "tick":
-            run.tick(number)
-        elif name == "add":
-            requests.append(made_request(len(requests), number))
-            run.add(requests[-1])
-        elif name == "cancel":
-            run.scheduler.cancel(number)
-        else:
-            run.scheduler.preempt(number)
-        run.scheduler.check()
-    run.finish()
-    for one in requests:
-        expected, got = alone(engine, one), run.tokens(one.request_id)
-        end = run.end(one.request_id)
-        if isinstance(end, Failed) or end.reason is FinishReason.CANCELLED:
-            assert got == expected[: len(got)]
-            continue
-        assert got == expected
-        ended = bool(one.end_ids) and expected[-1] in one.end_ids
+    requests = drive(run, operations, made_request)
+    for one, end in whole_replies(run, engine, requests):
+        emitted = run.tokens(one.request_id)
+        ended = bool(one.end_ids) and emitted[-1] in one.end_ids
         assert end.reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
         timings = end.timings
         assert 0 <= timings.draft_n_accepted <= timings.draft_n
-        assert timings.draft_n_accepted + min(timings.draft_rounds, 1) <= len(got)
+        assert timings.draft_n_accepted + min(timings.draft_rounds, 1) <= len(emitted)
     assert all(window.tokens == [] for window in engine.windows)

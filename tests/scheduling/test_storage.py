@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from fakes import ScriptedEngine
 from paged_runs import cached, paged_engine, paged_run, paged_storage
-from scheduler_runs import GREEDY, PENALIZED, SEEDED, Run, alone, request
+from scheduler_runs import GREEDY, PENALIZED, SEEDED, Run, alone, drive, request, whole_replies
 from surefoot.cache.budget import KvBudget, window_blocks
 from surefoot.config import SchedulerConfig
-from surefoot.core.events import Failed, Finished, FinishReason
+from surefoot.core.events import Failed, Finished
 from surefoot.core.request import Request
 from surefoot.core.step import RowPlan, StepPlan
 from surefoot.errors import QueueTimeoutError
@@ -262,25 +262,7 @@ def test_any_sequence_of_operations_keeps_the_books_and_the_texts(
     if policy is not None:
         lookup = PromptLookup.from_config(PromptLookupConfig(policy=policy))
     run = Run(engine, config, lookup, paged_storage(engine, total))
-    requests: list[Request] = []
-    for name, number in operations:
-        if name == "tick":
-            run.tick(number)
-        elif name == "add":
-            requests.append(made_request(len(requests), number))
-            run.add(requests[-1])
-        elif name == "cancel":
-            run.scheduler.cancel(number)
-        else:
-            run.scheduler.preempt(number)
-        run.scheduler.check()
-    run.finish()
-    for one in requests:
-        expected, got = alone(engine, one), run.tokens(one.request_id)
-        end = run.end(one.request_id)
-        if isinstance(end, Failed) or end.reason is FinishReason.CANCELLED:
-            assert got == expected[: len(got)]
-            continue
-        assert got == expected
+    requests = drive(run, operations, made_request)
+    for one, end in whole_replies(run, engine, requests):
         assert 0 <= end.timings.cache_n < len(one.prompt_ids)
     assert len(engine.blocks) <= num_blocks
