@@ -2,93 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import logging
+import os
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from fake_hub import FakeHub, fake_hub
 from surefoot.errors import ModelError
-from surefoot.loading.hub import Hub, RemoteFile, choose_files
+from surefoot.loading.download import RemoteFile
+from surefoot.loading.hub import Hub, choose_files
 from surefoot.loading.resolve import resolve_model
 from surefoot.loading.store import ModelStore
 
 CONTENT = b"weights" * 5000
 
 
-class FakeHub(ThreadingHTTPServer):
-    """Serves `files` of the repository owner/name; `claimed` are the checksums it gives."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files = {"README.md": b"hello", "m.gguf": CONTENT}
-        self.claimed = {"m.gguf": hashlib.sha256(CONTENT).hexdigest()}
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: FakeHub
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self._answer(body=False)
-
-    def do_GET(self) -> None:
-        self._answer(body=True)
-
-    def _answer(self, body: bool) -> None:
-        path = self.path.split("?")[0]
-        if path == "/api/models/owner/name":
-            return self._send(200, json.dumps(self._info()).encode(), body)
-        file = path.removeprefix("/owner/name/resolve/main/")
-        if file not in self.server.files:
-            return self._send(404, b"", body, {"X-Error-Code": "RepoNotFound"})
-        content = self.server.files[file]
-        headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": "c" * 40}
-        return self._send(200, content, body, headers)
-
-    def _info(self) -> dict[str, object]:
-        siblings: list[dict[str, object]] = []
-        for name, content in self.server.files.items():
-            entry: dict[str, object] = {"rfilename": name, "size": len(content)}
-            if name in self.server.claimed:
-                lfs = {"sha256": self.server.claimed[name], "size": len(content), "pointerSize": 1}
-                entry["lfs"] = lfs
-            siblings.append(entry)
-        return {"id": "owner/name", "siblings": siblings}
-
-    def _send(
-        self, status: int, content: bytes, body: bool, headers: dict[str, str] | None = None
-    ) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if body:
-            self.wfile.write(content)
-
-
 @pytest.fixture
 def hub() -> Iterator[FakeHub]:
-    with FakeHub() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with fake_hub() as server:
+        server.offer(m__gguf=CONTENT)
+        server.files["README.md"] = b"hello"
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -106,11 +43,85 @@ def test_a_pulled_file_is_in_the_store_and_served_offline(hub: FakeHub, store: M
     assert resolve_model("owner/name:m.gguf", store, hub=Hub(hub.endpoint)) == path
 
 
+BIG = os.urandom(1 << 20) * 25
+"""The client writes ten megabytes at a time to the disk: what came before a break is there in whole
+pieces of that size."""
+PIECE = 10 << 20
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke(
+    hub: FakeHub, store: ModelStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Within one pull, by the client itself."""
+    hub.offer(m__gguf=BIG)
+    hub.faults = [15 << 20]
+    with caplog.at_level(logging.ERROR):
+        path = resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    assert hub.asked == [("m.gguf", 0), ("m.gguf", PIECE)]
+    assert path.read_bytes() == BIG
+
+
+def test_a_pull_that_failed_is_resumed_by_the_next(hub: FakeHub, store: ModelStore) -> None:
+    hub.offer(m__gguf=BIG)
+    hub.faults = [15 << 20, "500"]
+    with pytest.raises(ModelError, match=r"owner/name:m\.gguf .*cannot be fetched: .*500") as error:
+        resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    assert "\n" not in error.value.message
+    assert store.entries() == []
+    said: list[str] = []
+    hub.asked.clear()
+    path = resolve_model("owner/name", store, hub=Hub(hub.endpoint), say=said.append)
+    assert said == ["resuming owner/name:m.gguf"]
+    assert hub.asked == [("m.gguf", PIECE)]
+    assert path.read_bytes() == BIG
+    assert not (store.models / ".incoming" / "owner--name").exists()
+
+
+def test_what_was_begun_of_another_content_is_not_resumed(hub: FakeHub, store: ModelStore) -> None:
+    hub.offer(m__gguf=BIG)
+    hub.faults = [15 << 20, "500"]
+    with pytest.raises(ModelError, match="cannot be fetched"):
+        resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    hub.offer(m__gguf=CONTENT)
+    hub.asked.clear()
+    path = resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    assert hub.asked == [("m.gguf", 0)]
+    assert path.read_bytes() == CONTENT
+
+
+def test_files_that_came_whole_are_not_fetched_again(hub: FakeHub, store: ModelStore) -> None:
+    parts = [f"big-0000{number}-of-00002.gguf" for number in (1, 2)]
+    hub.files.clear()
+    hub.offer_files({part: part.encode() for part in parts})
+    hub.claimed[parts[1]] = "0" * 64
+    with pytest.raises(ModelError, match=r"big-00002-of-00002\.gguf: sha256 is"):
+        resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    hub.offer_files({parts[1]: b"right"})
+    hub.asked.clear()
+    path = resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    assert hub.asked == [(parts[1], 0)]
+    assert [part.read_bytes() for part in sorted(path.parent.iterdir())] == [
+        parts[0].encode(),
+        b"right",
+    ]
+
+
+def test_a_file_cut_short_by_its_server_is_not_kept(hub: FakeHub, store: ModelStore) -> None:
+    """The hub says how long a file is, and gives no checksum of it."""
+    hub.claimed.clear()
+    hub.faults = [len(CONTENT) // 2, "500"]
+    with pytest.raises(ModelError, match="cannot be fetched"):
+        resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    assert store.entries() == []
+
+
 def test_a_wrong_checksum_keeps_nothing(hub: FakeHub, store: ModelStore) -> None:
     hub.claimed["m.gguf"] = "0" * 64
     with pytest.raises(ModelError, match=r"m.gguf: sha256 is .*, the hub says 0000"):
         resolve_model("owner/name", store, hub=Hub(hub.endpoint))
     assert store.entries() == []
+    hub.offer(m__gguf=CONTENT)
+    assert resolve_model("owner/name", store, hub=Hub(hub.endpoint)).read_bytes() == CONTENT
 
 
 def test_an_unknown_repository_is_one_line(hub: FakeHub, store: ModelStore) -> None:
@@ -186,10 +197,36 @@ def test_a_folder_that_broke_off_is_no_model_yet(hub: FakeHub, store: ModelStore
             ["a-1.safetensors", "config.json", "model.safetensors.index.json", "x/y.safetensors"],
             ["config.json", "a-1.safetensors", "model.safetensors.index.json"],
         ),
+        (
+            None,
+            ["config.json", "consolidated.safetensors", "model.safetensors", "pytorch_model.bin"],
+            ["config.json", "model.safetensors"],
+        ),
+        (
+            None,
+            [
+                "config.json",
+                "consolidated.safetensors",
+                "model-00001-of-00002.safetensors",
+                "model-00002-of-00002.safetensors",
+                "model.safetensors.index.json",
+            ],
+            [
+                "config.json",
+                "model-00001-of-00002.safetensors",
+                "model-00002-of-00002.safetensors",
+                "model.safetensors.index.json",
+            ],
+        ),
+        (
+            "m-00001-of-00001.gguf",
+            ["m-00001-of-00001.gguf", "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"],
+            ["m-00001-of-00001.gguf"],
+        ),
     ],
 )
 def test_the_files_are_chosen(file: str | None, names: list[str], wanted: list[str]) -> None:
-    chosen = choose_files("o/n", file, [RemoteFile(name, None) for name in names])
+    chosen = choose_files("o/n", file, [RemoteFile(name) for name in names])
     assert [remote.name for remote in chosen] == wanted
 
 
@@ -204,9 +241,14 @@ def test_the_files_are_chosen(file: str | None, names: list[str], wanted: list[s
         (None, ["pytorch_model.bin", "config.json"], "o/n holds neither a .gguf file nor safetens"),
         ("c.gguf", ["a.gguf", "b.gguf"], "o/n has no model file c.gguf; it has a.gguf, b.gguf"),
         ("c.gguf", ["config.json"], "o/n has no model file c.gguf; it has none"),
+        (
+            None,
+            ["m-00001-of-00003.gguf", "m-00003-of-00003.gguf"],
+            "o/n has not all parts of m: m-00002-of-00003.gguf is missing",
+        ),
     ],
 )
 def test_a_choice_that_cannot_be_made(file: str | None, names: list[str], message: str) -> None:
     with pytest.raises(ModelError) as error:
-        choose_files("o/n", file, [RemoteFile(name, None) for name in names])
+        choose_files("o/n", file, [RemoteFile(name) for name in names])
     assert message in error.value.message

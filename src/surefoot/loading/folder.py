@@ -11,8 +11,15 @@ from pathlib import Path
 from surefoot.errors import ModelError
 
 GGUF_SUFFIX = ".gguf"
+INDEX = "model.safetensors.index.json"
+"""Says which tensor is in which shard of a Hugging Face model."""
 PART_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 """A part of a split GGUF file, numbered from one."""
+
+
+def part_name(stem: str, number: int, count: int) -> str:
+    """The name of part `number` of `count`."""
+    return f"{stem}-{number:05d}-of-{count:05d}{GGUF_SUFFIX}"
 
 
 def model_in(folder: Path) -> Path:

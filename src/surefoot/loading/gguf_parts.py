@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from surefoot.errors import ModelError
-from surefoot.loading.folder import PART_NAME
+from surefoot.loading.folder import PART_NAME, part_name
 from surefoot.loading.gguf_reader import GgufFile
 
 
@@ -26,7 +26,7 @@ def open_parts(path: Path) -> list[GgufFile]:
     count = int(match["count"])
     files = []
     for number in range(1, count + 1):
-        part = path.with_name(f"{match['stem']}-{number:05d}-of-{count:05d}.gguf")
+        part = path.with_name(part_name(match["stem"], number, count))
         if not part.exists():
             raise ModelError(f"{part.name} is missing: {match['stem']} has {count} parts")
         file = GgufFile(part)

@@ -1,26 +1,26 @@
 """Fetching a model from the Hugging Face hub into the store.
 
-Owns what the hub's client needs to be told and how its many errors become one line. A download
-that broke is resumed by the next one.
+Owns which files of a repository make a model and how the many errors of the hub's client become
+one line. A download that broke is resumed by the next one (`download`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot.errors import ModelError
-from surefoot.loading.folder import PART_NAME
+from surefoot.loading.download import RemoteFile, fetch_file, unfinished_path
+from surefoot.loading.folder import INDEX, PART_NAME, part_name
 from surefoot.loading.store import MODEL_SUFFIX, ModelStore
 
 Say = Callable[[str], None]
 
 CONFIG = "config.json"
-WEIGHTS = r"[^/]+\.safetensors(\.index\.json)?"
+WHOLE = "model.safetensors"
+SHARD = r"model-\d{5}-of-\d{5}\.safetensors"
 BESIDE_WEIGHTS = frozenset(
     {
         "generation_config.json",
@@ -36,14 +36,6 @@ read."""
 
 CONNECT_TIMEOUT_S = 10.0
 """How long the first request may take before the hub counts as out of reach."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file of a repository; `sha256` where the hub gives one."""
-
-    name: str
-    sha256: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +62,16 @@ class Hub:
         return target.parent if target.name == CONFIG else target
 
     def _fetch(self, name: str, remote: RemoteFile, folder: Path, say: Say) -> Path:
-        say(f"fetching {name}:{remote.name}")
-        path = self._download(name, remote.name, folder)
-        _require_checksum(path, remote)
-        return path
+        unfinished = unfinished_path(remote, folder)
+        verb = "resuming" if unfinished.exists() and unfinished.stat().st_size else "fetching"
+        say(f"{verb} {name}:{remote.name}")
+        try:
+            return fetch_file(name, remote, folder, self.endpoint)
+        except ModelError:
+            raise
+        # The client raises its own errors and those of whichever HTTP library it was built on.
+        except Exception as error:
+            raise _as_model_error(f"{name}:{remote.name}", error) from error
 
     def _files(self, name: str) -> list[RemoteFile]:
         from huggingface_hub import HfApi
@@ -81,24 +79,17 @@ class Hub:
         try:
             api = HfApi(endpoint=self.endpoint)
             info = api.model_info(name, timeout=CONNECT_TIMEOUT_S, files_metadata=True)
-        # The client raises its own errors and those of whichever HTTP library it was built on.
-        except Exception as error:
+        except Exception as error:  # as above
             raise _as_model_error(name, error) from error
         return [
-            RemoteFile(entry.rfilename, entry.lfs.sha256 if entry.lfs else None)
+            RemoteFile(
+                name=entry.rfilename,
+                sha256=entry.lfs.sha256 if entry.lfs else None,
+                size=entry.size,
+                commit=info.sha,
+            )
             for entry in info.siblings or ()
         ]
-
-    def _download(self, name: str, file: str, folder: Path) -> Path:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.utils.tqdm import disable_progress_bars
-
-        if not sys.stderr.isatty():
-            disable_progress_bars()
-        try:
-            return Path(hf_hub_download(name, file, local_dir=folder, endpoint=self.endpoint))
-        except Exception as error:  # as above
-            raise _as_model_error(f"{name}:{file}", error) from error
 
 
 def choose_files(name: str, file: str | None, files: Sequence[RemoteFile]) -> list[RemoteFile]:
@@ -107,6 +98,7 @@ def choose_files(name: str, file: str | None, files: Sequence[RemoteFile]) -> li
     models = _gguf_models([entry for entry in files if entry.name.endswith(MODEL_SUFFIX)])
     chosen = [parts for parts in models if file is None or file in [part.name for part in parts]]
     if len(chosen) == 1:
+        _require_all_parts(name, chosen[0])
         return chosen[0]
     choices = ", ".join(parts[0].name for parts in models)
     if chosen:
@@ -118,20 +110,42 @@ def choose_files(name: str, file: str | None, files: Sequence[RemoteFile]) -> li
 
 def _gguf_models(files: Sequence[RemoteFile]) -> list[list[RemoteFile]]:
     """GGUF files, the parts of a split one together, in order."""
-    models: dict[str, list[RemoteFile]] = {}
+    models: dict[tuple[str, str], list[RemoteFile]] = {}
     for entry in sorted(files, key=lambda entry: entry.name):
         match = PART_NAME.fullmatch(entry.name)
-        models.setdefault(match["stem"] if match else entry.name, []).append(entry)
+        key = (match["stem"], match["count"]) if match else (entry.name, "")
+        models.setdefault(key, []).append(entry)
     return list(models.values())
+
+
+def _require_all_parts(name: str, parts: Sequence[RemoteFile]) -> None:
+    match = PART_NAME.fullmatch(parts[0].name)
+    if match is None:
+        return
+    there = {part.name for part in parts}
+    for number in range(1, int(match["count"]) + 1):
+        part = part_name(match["stem"], number, int(match["count"]))
+        if part not in there:
+            raise ModelError(f"{name} has not all parts of {match['stem']}: {part} is missing")
 
 
 def _folder_model(name: str, files: Sequence[RemoteFile]) -> list[RemoteFile]:
     """A Hugging Face model's files, its configuration first; nothing below sub-folders."""
     config = [entry for entry in files if entry.name == CONFIG]
-    weights = [entry for entry in files if re.fullmatch(WEIGHTS, entry.name)]
+    weights = _weights(files)
     if not config or not weights:
         raise ModelError(f"{name} holds neither a {MODEL_SUFFIX} file nor safetensors weights")
     return [*config, *weights, *(entry for entry in files if entry.name in BESIDE_WEIGHTS)]
+
+
+def _weights(files: Sequence[RemoteFile]) -> list[RemoteFile]:
+    """The weights once, and their index: some repositories have them in one file, or by another
+    program's names, besides."""
+    index = [entry for entry in files if entry.name == INDEX]
+    weights = [entry for entry in files if re.fullmatch(r"[^/]+\.safetensors", entry.name)]
+    shards = [entry for entry in weights if re.fullmatch(SHARD, entry.name)]
+    whole = [entry for entry in weights if entry.name == WHOLE]
+    return [*((index and shards) or whole or weights), *index]
 
 
 def _as_model_error(what: str, error: Exception) -> ModelError:
@@ -143,13 +157,3 @@ def _as_model_error(what: str, error: Exception) -> ModelError:
         return ModelError(f"{what} is not on the hub (or private: set HF_TOKEN)")
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return ModelError(f"{what} is not in the store and cannot be fetched: {reason}")
-
-
-def _require_checksum(path: Path, remote: RemoteFile) -> None:
-    if remote.sha256 is None:
-        return
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != remote.sha256:
-        path.unlink()
-        raise ModelError(f"{remote.name}: sha256 is {found}, the hub says {remote.sha256}")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
+from surefoot.loading.folder import INDEX
 
 ITEM_TYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
@@ -26,7 +27,6 @@ ITEM_TYPES: dict[str, np.dtype[Any]] = {
 }
 """The types read; a bfloat16 comes as its 16 bits."""
 
-INDEX = "model.safetensors.index.json"
 MAX_HEADER_BYTES = 100_000_000
 """The format's own limit."""
 
