@@ -13,8 +13,9 @@ from surefoot.errors import ConfigError
 
 
 def require_range(field: str, value: float, low: float, high: float | None = None) -> None:
-    """Raise `ConfigError` naming field, value and limit unless `low <= value <= high`."""
-    if value < low or (high is not None and value > high):
+    """Raise `ConfigError` naming field, value and limit unless `low <= value <= high`, which
+    not-a-number is not."""
+    if not low <= value or (high is not None and value > high):
         limit = f"at least {low}" if high is None else f"between {low} and {high}"
         raise ConfigError(f"{field} is {value}; it must be {limit}", param=field)
 

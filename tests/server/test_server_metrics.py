@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -99,12 +99,24 @@ def test_outcomes() -> None:
 
 
 @dataclass
+class Blocks:
+    total: int = 40
+    free: int = 30
+    held: int = 6
+    kept: int = 4
+    reserved: int = 9
+
+
+@dataclass
 class Counts:
     running: int = 2
     waiting: int = 3
     draft_proposed: int = 10
     draft_accepted: int = 7
     draft_rounds: int = 4
+    draft_paused: int = 5
+    steps_gained: float = -1.5
+    kv: Blocks = field(default_factory=Blocks)
 
 
 @pytest.mark.parametrize("alive", [True, False])
@@ -117,6 +129,12 @@ def test_the_loop_is_read_when_asked(alive: bool) -> None:
     assert page["surefoot_draft_proposed_total"] == 10
     assert page["surefoot_draft_accepted_total"] == 7
     assert page["surefoot_draft_rounds_total"] == 4
+    assert page["surefoot_draft_paused_rounds_total"] == 5
+    assert page["surefoot_draft_steps_gained"] == -1.5
+    states = {s: page[f'surefoot_kv_blocks{{state="{s}"}}'] for s in ("free", "held", "kept")}
+    assert states == {"free": 30, "held": 6, "kept": 4}
+    assert page["surefoot_kv_blocks_capacity"] == 40
+    assert page["surefoot_kv_blocks_reserved"] == 9
 
 
 def test_before_the_model_is_ready() -> None:

@@ -207,6 +207,10 @@ class _FixedDrafter:
     def observe_emitted(self, tokens: Sequence[int]) -> None:
         """Nothing to learn."""
 
+    @property
+    def last_ask_paused(self) -> bool:
+        return False
+
     def draft_block(self, budget: int) -> list[int]:
         self._asks += 1
         first = _FIRST_TOKEN + self._asks % _NUM_TOKENS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from surefoot.core.events import Event, Failed, Finished, FinishReason, TokensEmitted
@@ -18,6 +18,7 @@ from surefoot.core.request import Request
 from surefoot.errors import EngineError, NotReadyError, QueueFullError, SurefootError
 from surefoot.scheduling.forwards import EngineGoneError
 from surefoot.scheduling.scheduler import Scheduler
+from surefoot.scheduling.storage import KvCounts
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ class Inbox(Protocol):
 @dataclass(frozen=True, slots=True)
 class LoopStats:
     """Counters since start; token and draft counts are those of ended replies (`Finished`), so
-    they equal the summed usage. `running` and `waiting` are of now."""
+    they equal the summed usage; `draft_paused` and `steps_gained` (see `LookupCounts`) are of all
+    steps. `running`, `waiting` and `kv` are of now."""
 
     running: int = 0
     waiting: int = 0
@@ -47,6 +49,9 @@ class LoopStats:
     draft_proposed: int = 0
     draft_accepted: int = 0
     draft_rounds: int = 0
+    draft_paused: int = 0
+    steps_gained: float = 0.0
+    kv: KvCounts = field(default_factory=KvCounts)
 
     def after(self, event: Event) -> LoopStats:
         """These counters with one more event counted."""
@@ -112,7 +117,11 @@ class EngineLoop:
             if not self._accepting:
                 raise NotReadyError("the server is not accepting requests")
             if len(self._inboxes) >= self._scheduler.max_open:
-                raise QueueFullError(f"{len(self._inboxes)} requests are open; try again later")
+                limit = self._scheduler.max_open
+                raise QueueFullError(
+                    f"{len(self._inboxes)} requests run or wait; the limit is {limit};"
+                    " try again later"
+                )
             assert request.request_id not in self._inboxes, request.request_id
             self._inboxes[request.request_id] = inbox
             self._submitted.append(request)
@@ -231,6 +240,9 @@ class EngineLoop:
                 stats,
                 running=self._scheduler.num_running,
                 waiting=self._scheduler.num_waiting,
+                draft_paused=self._scheduler.lookup_counts.paused_rounds,
+                steps_gained=self._scheduler.lookup_counts.steps_gained,
+                kv=self._scheduler.kv_counts(),
             )
         for inbox, batch in batches.values():
             inbox.put(batch)

@@ -12,6 +12,11 @@ class Drafter(Protocol):
 
     round_costs: tuple[float, ...] | None
 
+    @property
+    def last_ask_paused(self) -> bool:
+        """The last ask was answered with nothing because a pause left no budget."""
+        ...
+
     def start(self, prompt_tokens: Sequence[int], first_token: int) -> None:
         """The row's prefill is done and sampled `first_token`."""
         ...

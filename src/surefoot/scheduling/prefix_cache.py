@@ -45,6 +45,11 @@ class PrefixCache:
         """Blocks whose memory is in use."""
         return self._pool.num_used
 
+    @property
+    def pool(self) -> BlockPool:
+        """The ledger, for reading."""
+        return self._pool
+
     def clear(self) -> None:
         """Forget everything: after a fault nobody knows what the blocks hold."""
         self._pool = BlockPool(self._store.num_blocks)

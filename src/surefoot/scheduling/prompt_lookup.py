@@ -84,6 +84,16 @@ class Asked:
         return self.drafts.get(row, ())
 
 
+@dataclass(slots=True)
+class LookupCounts:
+    """Of all rows since start. `paused_rounds`: forwards of rows that were asked and had no budget
+    to propose. `steps_gained`: tokens that priced verify rounds emitted, less what the rounds
+    cost, in plain steps; below zero they cost more than they emitted."""
+
+    paused_rounds: int = 0
+    steps_gained: float = 0.0
+
+
 class PromptLookup:
     """`new_drafter` None: nobody is ever asked. Rows are asked while at most `max_batch` decode.
     `round_costs` None: the drafters keep the prices of their own configuration. Rows of more than
@@ -103,6 +113,7 @@ class PromptLookup:
         self._round_costs = round_costs
         self._context_limit = context_limit
         self._overlap = OverlapMeter(synchronous_start)
+        self.counts = LookupCounts()
 
     @classmethod
     def from_config(
@@ -161,7 +172,9 @@ class PromptLookup:
     def forwarded(self, asked: Asked) -> None:
         """The step that the rows were asked for is submitted."""
         for row in asked.drafts:
+            assert row.drafter is not None
             row.asked = False
+            self.counts.paused_rounds += row.drafter.last_ask_paused
 
     def count_synchronous_tick(self, asked: Asked) -> None:
         """A synchronous tick without a prompt chunk ran: it counts what rounds cost. (Beside a
@@ -199,6 +212,9 @@ class PromptLookup:
                     self.synchronous_ticks_per_round,
                     row.request.sampling.needs_logits,
                 )
+            costs = row.drafter.round_costs
+            if costs is not None:
+                self.counts.steps_gained += len(tokens) - costs[len(draft) + 1]
             row.drafter.accept_verified_tokens(draft, accepted, tokens)
         else:
             row.drafter.observe_emitted(tokens)

@@ -45,7 +45,10 @@ class Roster:
     def enter(self, request: Request) -> None:
         """Queue a request. Raises `QueueFullError`."""
         if len(self.running) + len(self.waiting) >= self.max_open:
-            raise QueueFullError(f"{len(self.waiting)} requests are waiting; try again later")
+            raise QueueFullError(
+                f"{len(self.running) + len(self.waiting)} requests run or wait; the limit is"
+                f" {self.max_open}; try again later"
+            )
         known = {*self.running, *(row.row_id for row in self.waiting)}
         assert request.request_id not in known, request.request_id
         row = Row(request)

@@ -22,10 +22,10 @@ from surefoot.scheduling.forwards import Forwards, InFlight, Outcome
 from surefoot.scheduling.integrity import check_integrity
 from surefoot.scheduling.lookahead import Lookahead
 from surefoot.scheduling.planning import chunk_lengths, plan_after, plan_chunk, plan_round
-from surefoot.scheduling.prompt_lookup import Asked, PromptLookup
+from surefoot.scheduling.prompt_lookup import Asked, LookupCounts, PromptLookup
 from surefoot.scheduling.roster import Roster
 from surefoot.scheduling.row import Row
-from surefoot.scheduling.storage import RestorePrefix, RowStorage
+from surefoot.scheduling.storage import KvCounts, RestorePrefix, RowStorage
 
 NO_PLACE = "no place came free within the server's limit for waiting; try again later"
 
@@ -71,6 +71,15 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         return len(self._roster.waiting)
+
+    @property
+    def lookup_counts(self) -> LookupCounts:
+        """What prompt lookup did so far; it goes on changing."""
+        return self._lookup.counts
+
+    def kv_counts(self) -> KvCounts:
+        """What the KV memory holds now."""
+        return self._storage.counts()
 
     @property
     def has_work(self) -> bool:

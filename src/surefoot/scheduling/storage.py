@@ -7,6 +7,7 @@ Must not know steps or why a row comes and goes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from surefoot.cache.budget import KvBudget, window_blocks
 from surefoot.cache.windows import WindowLedger
@@ -22,6 +23,19 @@ and a few dummies."""
 RestorePrefix = Callable[[Sequence[int], int], int]
 """`restore_prefix(tokens, window)`: how long a prefix of `tokens` is valid in `window` already; at
 least one token is left to compute. For measurements over windows that were filled by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvCounts:
+    """Blocks of `BLOCK_TOKENS` positions. The pool's are `free`, `held` by rows or `kept` for
+    later prompts, `total` together; `reserved` is what the windows of running rows may take
+    beside it."""
+
+    total: int = 0
+    free: int = 0
+    held: int = 0
+    kept: int = 0
+    reserved: int = 0
 
 
 class RowStorage:
@@ -42,6 +56,14 @@ class RowStorage:
         self._windows = WindowLedger(engine.num_windows)
         least = window_blocks(engine.capacity)
         assert budget is None or budget.total is None or budget.total >= least, (budget, least)
+
+    def counts(self) -> KvCounts:
+        """What the memory holds now."""
+        reserved = sum(self._budget.reserved.values())
+        if self._prefixes is None:
+            return KvCounts(reserved=reserved)
+        pool = self._prefixes.pool
+        return KvCounts(pool.num_blocks, pool.num_free, pool.num_held, pool.num_kept, reserved)
 
     def fits(self, row: Row, without: Collection[Row] = ()) -> bool:
         """Whether the row's whole sequence could be held, once the rows `without` have left."""

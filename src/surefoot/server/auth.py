@@ -12,7 +12,12 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
 class ApiKeys:
-    """A request must carry exactly one `Authorization: Bearer KEY`.
+    """A request must carry exactly one `Authorization: Bearer KEY`, with one blank between the
+    two.
+
+    What is compared is the header's value as HTTP defines it: blanks and tabs around a value are
+    no part of it (RFC 9110, 5.5), so a client cannot send a key with a blank at its end, and
+    none can be set. Within the value every byte counts.
 
     Digests of equal length are compared in constant time, all of them always, so that neither a
     key's length nor its place shows in the answer's time. Bytes are compared, so no form of a
@@ -26,12 +31,16 @@ class ApiKeys:
         """Raises `AuthenticationError`, the same for every wrong form."""
         if not self._digests:
             return
-        values = [value for name, value in headers if name.lower() == b"authorization"]
+        values = [value.strip(b" \t") for name, value in headers if is_authorization(name)]
         scheme, _, key = (values[0] if len(values) == 1 else b"").partition(b" ")
         given = _digest(key)
         matches = [hmac.compare_digest(given, digest) for digest in self._digests]
         if scheme.lower() != b"bearer" or not any(matches):
             raise AuthenticationError("a valid API key is needed: Authorization: Bearer KEY")
+
+
+def is_authorization(name: bytes) -> bool:
+    return name.lower() == b"authorization"
 
 
 def _digest(key: bytes) -> bytes:

@@ -52,7 +52,7 @@ class BodyReader:
     def _check_declared(self, content_length: str | None) -> None:
         declared = content_length or ""
         if declared.isdecimal() and int(declared) > self._limits.max_body_bytes:
-            raise self._too_large()
+            raise self._too_large(f"has {int(declared)} bytes")
 
     @contextmanager
     def _buffer(self) -> Iterator[bytearray]:
@@ -64,16 +64,17 @@ class BodyReader:
 
     def _append(self, buffer: bytearray, chunk: bytes) -> None:
         if len(buffer) + len(chunk) > self._limits.max_body_bytes:
-            raise self._too_large()
+            raise self._too_large(f"has at least {len(buffer) + len(chunk)} bytes")
         if self._buffered_bytes + len(chunk) > self._limits.max_buffered_bytes:
-            raise QueueFullError("too many large requests are being read; try again")
+            raise QueueFullError(
+                f"{self._buffered_bytes} bytes of bodies are being read; the limit is"
+                f" {self._limits.max_buffered_bytes}; try again later"
+            )
         buffer += chunk
         self._buffered_bytes += len(chunk)
 
-    def _too_large(self) -> PayloadTooLargeError:
-        return PayloadTooLargeError(
-            f"the body is larger than the limit of {self._limits.max_body_bytes} bytes"
-        )
+    def _too_large(self, size: str) -> PayloadTooLargeError:
+        return PayloadTooLargeError(f"the body {size}; the limit is {self._limits.max_body_bytes} bytes")
 
 
 def require_json_type(content_type: str | None) -> None:
@@ -90,6 +91,8 @@ def parse_object(body: bytes, max_depth: int) -> JsonObject:
     try:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
+        if str(error).startswith("recursion limit"):  # the parser's own, beyond any of ours
+            raise _too_deep(max_depth) from None
         raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise InvalidRequestError("the body must be a JSON object")
@@ -110,4 +113,8 @@ def _check_depth(value: object, max_depth: int) -> None:
         level = [child for child in children if isinstance(child, dict | list)]
         if not level:
             return
-    raise InvalidRequestError(f"the body is nested deeper than the limit of {max_depth} levels")
+    raise _too_deep(max_depth)
+
+
+def _too_deep(max_depth: int) -> InvalidRequestError:
+    return InvalidRequestError(f"the body is nested deeper than the limit of {max_depth} levels")

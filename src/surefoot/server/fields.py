@@ -64,6 +64,21 @@ def stop_strings(value: object, max_stop: int, max_chars: int) -> tuple[str, ...
     return tuple(items)
 
 
+def choices(value: object, param: str, limit: int) -> int:
+    number = whole_number(value)
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= limit:
+        raise broken_rule(param, f"an integer from 1 to {limit}", value)
+    return number
+
+
+def stop_token_ids(value: object, limit: int) -> tuple[int, ...]:
+    if isinstance(value, list) and len(value) > limit:
+        raise InvalidRequestError(
+            f"stop_token_ids holds {len(value)} ids; the limit is {limit}", param="stop_token_ids"
+        )
+    return token_ids(value, "stop_token_ids")
+
+
 def token_ids(value: object, param: str) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise broken_rule(param, "a list of token ids", value)

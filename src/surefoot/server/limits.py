@@ -1,6 +1,7 @@
 """What one client may ask of the server, as numbers with their defaults.
 
 Owns no checks but its own ranges; each limit is enforced where the thing it bounds is read.
+`docs/limits.md` lists them with the flags that set them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from dataclasses import dataclass, field
 from surefoot.config import require_range
 from surefoot.errors import ConfigError
 
-MAX_N = 8
-"""Choices a single prompt may ask for (`n`)."""
-
 MAX_TOP_LOGPROBS = 20
+"""OpenAI's own limit."""
+
+MAX_TIME_S = 7 * 24 * 3600
+"""A week: the longest time that may be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +36,24 @@ class BodyLimits:
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """Counts within one body. `max_prompt_tokens` 0: the context alone bounds a prompt.
-    `max_rows`: prompts times `n`."""
+    `max_n`: choices of one prompt; `max_rows`: of all prompts together."""
 
     max_messages: int = 2048
     max_parts: int = 4096
     max_prompts: int = 64
+    max_n: int = 8
     max_rows: int = 64
     max_prompt_tokens: int = 0
     max_logit_bias: int = 1024
     max_stop: int = 16
     max_stop_chars: int = 512
+    max_stop_token_ids: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("max_messages", "max_parts", "max_prompts", "max_rows", "max_stop_chars"):
+        for name in ("max_messages", "max_parts", "max_prompts", "max_n", "max_rows"):
             require_range(name, getattr(self, name), 1)
-        for name in ("max_prompt_tokens", "max_logit_bias", "max_stop"):
+        require_range("max_stop_chars", self.max_stop_chars, 1)
+        for name in ("max_prompt_tokens", "max_logit_bias", "max_stop", "max_stop_token_ids"):
             require_range(name, getattr(self, name), 0)
 
 
@@ -66,10 +71,10 @@ class ReplyLimits:
     status_wait_s: float = 5.0
 
     def __post_init__(self) -> None:
-        require_range("max_total_s", self.max_total_s, 0)
-        require_range("max_idle_s", self.max_idle_s, 0)
-        require_range("keepalive_s", self.keepalive_s, 0.01)
-        require_range("status_wait_s", self.status_wait_s, 0)
+        require_range("max_total_s", self.max_total_s, 0, MAX_TIME_S)
+        require_range("max_idle_s", self.max_idle_s, 0, MAX_TIME_S)
+        require_range("keepalive_s", self.keepalive_s, 0.01, MAX_TIME_S)
+        require_range("status_wait_s", self.status_wait_s, 0, MAX_TIME_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class ConnectionLimits:
             "keepalive_timeout_s",
             "write_stall_s",
         ):
-            require_range(name, getattr(self, name), 0.01)
+            require_range(name, getattr(self, name), 0.01, MAX_TIME_S)
         require_range("send_buffer_bytes", self.send_buffer_bytes, 4096)
 
 
@@ -122,11 +127,21 @@ class ServerConfig:
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
-        require_range("drain_timeout", self.drain_timeout_s, 0)
-        if any(not key.strip() or key != key.strip() for key in self.api_keys):
-            raise ConfigError(
-                "an API key is empty or has a blank at its edge: a header cannot carry it",
-                param="api_key",
-            )
+        require_range("drain_timeout", self.drain_timeout_s, 0, MAX_TIME_S)
+        for key in self.api_keys:
+            require_sendable(key)
         if "*" in self.cors_origins and len(self.cors_origins) > 1:
             raise ConfigError('cors_origins holds "*" beside others', param="cors_origins")
+
+
+def require_sendable(key: str) -> None:
+    """Raise `ConfigError`, which does not show the key, unless a header can carry it."""
+    if not key or key != key.strip():
+        raise ConfigError(
+            "an API key is empty or has a blank at its edge: a header cannot carry it",
+            param="api_key",
+        )
+    if any(ord(character) < 32 or ord(character) == 127 for character in key):
+        raise ConfigError(
+            "an API key holds a control character: a header cannot carry it", param="api_key"
+        )

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from surefoot.core.events import Event, Failed, TokensEmitted
 from surefoot.core.request import Request
+from surefoot.server.connection_metrics import ConnectionMetrics
+from surefoot.server.loop_metrics import LoopCollector
 from surefoot.server.state import ServerState
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -36,6 +38,13 @@ class ServerMetrics:
             ["route", "method", "status"],
             registry=registry,
         )
+        self._count_rows(registry)
+        self._count_tokens(registry)
+        self._measure_times(registry)
+        self.connections = ConnectionMetrics(registry)
+        registry.register(LoopCollector(state))
+
+    def _count_rows(self, registry: CollectorRegistry) -> None:
         self.rows = Counter(
             "surefoot_rows",
             "Choices that ended, by how: stop, length, cancelled or failed.",
@@ -47,6 +56,8 @@ class ServerMetrics:
         self.open_rows = Gauge(
             "surefoot_rows_open", "Choices accepted and not ended.", registry=registry
         )
+
+    def _count_tokens(self, registry: CollectorRegistry) -> None:
         self.prompt_tokens = Counter(
             "surefoot_prompt_tokens", "Prompt tokens, as in usage.", registry=registry
         )
@@ -58,6 +69,8 @@ class ServerMetrics:
         self.completion_tokens = Counter(
             "surefoot_completion_tokens", "Completion tokens, as in usage.", registry=registry
         )
+
+    def _measure_times(self, registry: CollectorRegistry) -> None:
         self.first_token_s = Histogram(
             "surefoot_time_to_first_token_seconds",
             "From submission to a choice's first token.",
@@ -76,7 +89,6 @@ class ServerMetrics:
             buckets=REPLY_BUCKETS,
             registry=registry,
         )
-        registry.register(_LoopCollector(state))
 
     def open_row(self, request: Request) -> RowClock:
         self.open_rows.inc()
@@ -126,33 +138,6 @@ class RowClock:
         self._last = now
         self._num_tokens += num_tokens
         self._metrics.completion_tokens.inc(num_tokens)
-
-
-class _LoopCollector:
-    """The loop's own counts, read at scrape time; nothing before the model is ready."""
-
-    def __init__(self, state: ServerState) -> None:
-        self._state = state
-
-    def collect(self) -> Iterable[Metric]:
-        ready = self._state.status == "ok"
-        yield GaugeMetricFamily("surefoot_ready", "1 when a chat would be answered.", float(ready))
-        model = self._state.model
-        if model is None or model.loop_counts is None:
-            return
-        counts = model.loop_counts()
-        yield GaugeMetricFamily(
-            "surefoot_requests_running", "Rows in the decode batch.", counts.running
-        )
-        yield GaugeMetricFamily(
-            "surefoot_requests_waiting", "Rows that wait for a place.", counts.waiting
-        )
-        for name, text, value in (
-            ("draft_proposed", "Tokens proposed by prompt lookup.", counts.draft_proposed),
-            ("draft_accepted", "Proposed tokens that were kept.", counts.draft_accepted),
-            ("draft_rounds", "Verify rounds.", counts.draft_rounds),
-        ):
-            yield CounterMetricFamily(f"surefoot_{name}", text, value)
 
 
 class _WithoutCreated:

@@ -12,7 +12,7 @@ import http
 import logging
 import socket
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -27,6 +27,18 @@ LINGER_S = 2.0
 would reset the connection, and the refusal would be lost on its way."""
 
 
+class ConnectionMeter(Protocol):
+    """Counts connections; `reason` is one of `headers`, `body`, `connections`, `malformed`."""
+
+    def opened(self) -> None: ...
+
+    def closed(self) -> None: ...
+
+    def refused(self, reason: str) -> None: ...
+
+    def stalled(self) -> None: ...
+
+
 class LimitedConnection(h11.Connection):
     """h11 checks the size of headers only while they are incomplete; this checks them whole,
     and remembers the status of a refusal."""
@@ -35,22 +47,35 @@ class LimitedConnection(h11.Connection):
         super().__init__(h11.SERVER, max_incomplete_event_size=limits.max_header_bytes)
         self._limits = limits
         self.refusal_status = 400
+        self.refusal_message: str | None = None
 
     def next_event(self) -> Any:
         try:
             event = super().next_event()
         except h11.RemoteProtocolError as error:
-            self.refusal_status = error.error_status_hint
+            # h11 hints at 501 for a transfer coding it does not know: theirs, not ours.
+            self.refusal_status = 400 if error.error_status_hint >= 500 else error.error_status_hint
+            if error.error_status_hint == 431:
+                self.refusal_message = self._too_large("more bytes")
             raise
-        if isinstance(event, h11.Request) and self._too_large(event):
-            self.refusal_status = 431
-            raise h11.RemoteProtocolError("headers too large", error_status_hint=431)
+        if isinstance(event, h11.Request):
+            self.refusal_message = self._excess(event)
+            if self.refusal_message is not None:
+                self.refusal_status = 431
+                raise h11.RemoteProtocolError("headers too large", error_status_hint=431)
         return event
 
-    def _too_large(self, request: h11.Request) -> bool:
+    def _excess(self, request: h11.Request) -> str | None:
+        """What is wrong with whole headers, if anything is."""
         size = len(request.target) + sum(len(n) + len(v) + 4 for n, v in request.headers)
-        limits = self._limits
-        return size > limits.max_header_bytes or len(request.headers) > limits.max_headers
+        count, limit = len(request.headers), self._limits.max_headers
+        if size > self._limits.max_header_bytes:
+            return self._too_large(f"{size} bytes")
+        return f"there are {count} headers; the limit is {limit}" if count > limit else None
+
+    def _too_large(self, size: str) -> str:
+        limit = self._limits.max_header_bytes
+        return f"the request line and headers hold {size}; the limit is {limit} bytes"
 
 
 class BoundedProtocol(H11Protocol):
@@ -61,9 +86,12 @@ class BoundedProtocol(H11Protocol):
     client does not read.
     """
 
-    def __init__(self, limits: ConnectionLimits, **uvicorn_arguments: Any) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, meter: ConnectionMeter, **uvicorn_arguments: Any
+    ) -> None:
         super().__init__(**uvicorn_arguments)
         self._limits = limits
+        self._meter = meter
         self.conn: LimitedConnection = LimitedConnection(limits)
         self._phase: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -76,8 +104,14 @@ class BoundedProtocol(H11Protocol):
         with suppress(OSError):  # the client may have gone already
             size = self._limits.send_buffer_bytes
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+        self._meter.opened()
         if len(self.connections) > self._limits.max_connections:
-            self._refuse(503, "too many connections are open; try again", "overloaded_error")
+            self._refuse(
+                503,
+                f"{len(self.connections)} connections are open; the limit is"
+                f" {self._limits.max_connections}; try again later",
+                "connections",
+            )
         self._follow_phase()
 
     def data_received(self, data: bytes) -> None:
@@ -94,15 +128,11 @@ class BoundedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """uvicorn's name for every refusal of malformed input."""
         status = self.conn.refusal_status
-        if status == 431:
-            limits = self._limits
-            msg = (
-                f"the request line and headers exceed the limit of {limits.max_header_bytes}"
-                f" bytes or {limits.max_headers} headers"
-            )
-        self._refuse(status, msg)
+        reason = "headers" if status == 431 else "malformed"
+        self._refuse(status, self.conn.refusal_message or msg, reason)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._meter.closed()
         self._unset_keepalive_if_required()
         for timer in (self._deadline, self._stall):
             if timer is not None:
@@ -151,27 +181,33 @@ class BoundedProtocol(H11Protocol):
             self._deadline.cancel()
             self._deadline = None
         if phase is not None:
-            seconds = {
-                "headers": self._limits.header_timeout_s,
-                "body": self._limits.body_timeout_s,
-                "discard": LINGER_S,
-            }[phase]
-            self._deadline = self.loop.call_later(seconds, self._on_deadline)
+            self._deadline = self.loop.call_later(self._seconds_for(phase), self._on_deadline)
+
+    def _seconds_for(self, phase: str) -> float:
+        return {
+            "headers": self._limits.header_timeout_s,
+            "body": self._limits.body_timeout_s,
+            "discard": LINGER_S,
+        }[phase]
 
     def _on_deadline(self) -> None:
         if self._phase == "discard" or self.transport.is_closing():
             self.transport.abort()
             return
+        assert self._phase is not None, "a deadline belongs to a phase"
         log.info("a client took too long to send its %s", self._phase)
-        self._refuse(408, f"the {self._phase} took too long to arrive")
+        limit = self._seconds_for(self._phase)
+        message = f"the {self._phase} took longer to arrive than the limit of {limit:g} s"
+        self._refuse(408, message, self._phase)
         self._follow_phase()
 
-    def _refuse(self, status: int, message: str, error_type: str = "invalid_request_error") -> None:
+    def _refuse(self, status: int, message: str, reason: str) -> None:
         """Answer outside the application, unless a reply is on its way already; then drop what
         still comes in for a while, and close."""
         if self._refused:
             return
         self._refused = True
+        self._meter.refused(reason)
         self._unset_keepalive_if_required()
         started = self.cycle is not None and self.cycle.response_started
         if self.cycle is not None and not self.cycle.response_complete:
@@ -180,7 +216,7 @@ class BoundedProtocol(H11Protocol):
             if started:
                 self.transport.abort()
                 return
-        self.transport.write(refusal_bytes(status, message, error_type))
+        self.transport.write(refusal_bytes(status, message))
         try:
             self.transport.write_eof()
         except OSError:  # the client has gone
@@ -194,6 +230,7 @@ class BoundedProtocol(H11Protocol):
             self._stall = self.loop.call_later(self._limits.write_stall_s, self._on_stall)
 
     def _on_stall(self) -> None:
+        self._meter.stalled()
         log.info("a client did not read its reply for %g s", self._limits.write_stall_s)
         self.transport.abort()
 
@@ -203,8 +240,10 @@ class BoundedProtocol(H11Protocol):
             self._start_stall_timer()
 
 
-def refusal_bytes(status: int, message: str, error_type: str) -> bytes:
-    code = "overloaded" if status == 503 else "bad_http_request"
+def refusal_bytes(status: int, message: str) -> bytes:
+    overloaded = status == 503
+    error_type = "overloaded_error" if overloaded else "invalid_request_error"
+    code = "overloaded" if overloaded else "bad_http_request"
     body = encode_json(error_object(message, error_type, code=code))
     head = [
         f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",

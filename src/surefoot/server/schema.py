@@ -16,7 +16,7 @@ from pydantic import ValidationInfo as Info
 from surefoot.errors import InvalidRequestError
 from surefoot.server import fields
 from surefoot.server.body import JsonObject
-from surefoot.server.limits import MAX_N, MAX_TOP_LOGPROBS, RequestLimits
+from surefoot.server.limits import MAX_TOP_LOGPROBS, RequestLimits
 from surefoot.server.unsupported import refuse_unsupported
 
 Whole = Annotated[int, BeforeValidator(fields.whole_number)]
@@ -47,10 +47,16 @@ def _prompts(value: object, info: Info) -> tuple[fields.Prompt, ...]:
     return fields.prompts(value, limits_of(info).max_prompts)
 
 
-def _token_ids(value: object) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return fields.token_ids(value, "stop_token_ids")
+def _token_ids(value: object, info: Info) -> tuple[int, ...]:
+    return fields.stop_token_ids(value, limits_of(info).max_stop_token_ids)
+
+
+def _choices(value: object, info: Info) -> int:
+    limits = limits_of(info)
+    return fields.choices(value, str(info.field_name), min(limits.max_n, limits.max_rows))
+
+
+Choices = Annotated[int | None, PlainValidator(_choices)]
 
 
 class CommonBody(BaseModel):
@@ -60,7 +66,7 @@ class CommonBody(BaseModel):
 
     model: str | None = Field(None, description="a string")
     max_tokens: Whole | None = Field(None, ge=1, description="an integer of at least 1")
-    n: Whole | None = Field(None, ge=1, le=MAX_N, description=f"an integer from 1 to {MAX_N}")
+    n: Choices = None
     temperature: float | None = Field(None, ge=0, le=2, description="a number from 0 to 2")
     top_p: float | None = Field(None, gt=0, le=1, description="a number above 0, up to 1")
     top_k: Whole | None = Field(
@@ -119,7 +125,7 @@ class CompletionBody(CommonBody):
         None, ge=0, le=MAX_TOP_LOGPROBS, description=f"an integer from 0 to {MAX_TOP_LOGPROBS}"
     )
     echo: bool | None = Field(None, description="true or false")
-    best_of: Whole | None = Field(None, ge=1, le=MAX_N, description=f"an integer from 1 to {MAX_N}")
+    best_of: Choices = None
 
     @property
     def token_limit(self) -> int:
@@ -148,8 +154,8 @@ def parse_completion(data: JsonObject, limits: RequestLimits) -> CompletionBody:
         fields.refuse("echo", "echo with logprobs is not supported: the prompt is not scored")
     if len(body.prompt) * body.num_choices > limits.max_rows:
         raise InvalidRequestError(
-            f"{len(body.prompt)} prompts with n {body.num_choices} ask for more than"
-            f" {limits.max_rows} choices",
+            f"{len(body.prompt)} prompts with n {body.num_choices} ask for"
+            f" {len(body.prompt) * body.num_choices} choices; the limit is {limits.max_rows}",
             param="prompt",
         )
     return body

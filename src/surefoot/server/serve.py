@@ -87,7 +87,7 @@ class DrainingServer(uvicorn.Server):
 def build_server(app: Starlette, state: ServerState, config: ServerConfig) -> DrainingServer:
     """A server for an application made by `create_app` with the same state and config."""
     limits = config.connection
-    protocol: Any = partial(BoundedProtocol, limits)
+    protocol: Any = partial(BoundedProtocol, limits, app.state.api.metrics.connections)
     uvicorn_config = uvicorn.Config(
         app,
         http=protocol,

@@ -64,8 +64,27 @@ MakeText = Callable[[Sequence[str]], TextStepper]
 """Stop strings to a fresh text stepper."""
 
 
+class KvBlocks(Protocol):
+    """Blocks of KV: the pool's by state, and what windows of running rows may take."""
+
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def free(self) -> int: ...
+
+    @property
+    def held(self) -> int: ...
+
+    @property
+    def kept(self) -> int: ...
+
+    @property
+    def reserved(self) -> int: ...
+
+
 class LoopCounts(Protocol):
-    """A snapshot of the scheduler's loop: what runs and waits now, drafts since start."""
+    """A snapshot of the scheduler's loop: what runs, waits and is held now, drafts since start."""
 
     @property
     def running(self) -> int: ...
@@ -81,6 +100,15 @@ class LoopCounts(Protocol):
 
     @property
     def draft_rounds(self) -> int: ...
+
+    @property
+    def draft_paused(self) -> int: ...
+
+    @property
+    def steps_gained(self) -> float: ...
+
+    @property
+    def kv(self) -> KvBlocks: ...
 
 
 def always_alive() -> bool:

@@ -148,6 +148,11 @@ class PromptLookupDrafter:
         self._governor.break_even.round_costs = round_costs
 
     @property
+    def last_ask_paused(self) -> bool:
+        """The last ask found no budget: a pause, whatever began it."""
+        return self._last_paused
+
+    @property
     def num_pauses(self) -> int:
         """Times the governor paused this row."""
         return self._governor.num_pauses
