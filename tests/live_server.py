@@ -26,10 +26,10 @@ TIMEOUT_S = 30.0
 class LiveServer:
     """Not ready until `state.set_ready`. `stop()` drains and waits for the thread."""
 
-    def __init__(self, config: ServerConfig | None = None) -> None:
+    def __init__(self, config: ServerConfig | None = None, port: int = 0) -> None:
         config = config or ServerConfig()
         self.state = ServerState()
-        self.listener = bind_socket("127.0.0.1", 0)
+        self.listener = bind_socket("127.0.0.1", port)
         self.url = base_url(self.listener)
         self.port: int = self.listener.getsockname()[1]
         self.app = create_app(self.state, config)
@@ -68,13 +68,13 @@ def serving(
 class LiveLoop:
     """The real scheduler, loop and mailbox over a scripted engine, and a server before them."""
 
-    def __init__(self, engine: ScriptedEngine, max_queue_depth: int) -> None:
+    def __init__(self, engine: ScriptedEngine, max_queue_depth: int, port: int = 0) -> None:
         self.engine = engine
         scheduling = SchedulerConfig(engine.num_windows, max_queue_depth)
         self.scheduler = Scheduler(engine, scheduling)
         self.loop = EngineLoop(self.scheduler)
         self.loop.start()
-        self.server = LiveServer()
+        self.server = LiveServer(port=port)
         self.server.state.set_ready(
             served_model(
                 Mailbox(self.loop),

@@ -40,13 +40,17 @@ class ServerProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.stop()
+        self._log.close()
+
+    def stop(self) -> int:
+        """End it, gently at first; its exit status."""
         self._process.terminate()
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            return self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
-        self._log.close()
+            return self._process.wait()
 
     @property
     def pid(self) -> int:

@@ -1,0 +1,138 @@
+"""What the floods run against: a server over the scripted engine that keeps an account of every
+request it accepted."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from fakes import ScriptedEngine
+from live_server import TIMEOUT_S, LiveLoop
+from server_fakes import served_model
+from surefoot.core.events import Event, Failed, TokensEmitted
+from surefoot.core.request import Request
+from surefoot.runtime.loop import EngineLoop, Inbox
+from surefoot.runtime.mailbox import Mailbox
+
+
+@dataclass
+class Account:
+    """Accepted requests, and how often each has ended."""
+
+    accepted: set[int] = field(default_factory=set)
+    ends: Counter[int] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, TokensEmitted):
+            return
+        with self.lock:
+            self.ends[event.request_id] += 1
+            self.outcomes["failed" if isinstance(event, Failed) else outcome_of(event)] += 1
+
+    @property
+    def once(self) -> bool:
+        """Every accepted request has ended, exactly once."""
+        return self.ends == Counter(dict.fromkeys(self.accepted, 1))
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "accepted": len(self.accepted),
+            "ended exactly once": sum(count == 1 for count in self.ends.values()),
+            "outcomes": dict(sorted(self.outcomes.items())),
+        }
+
+
+def outcome_of(event: Any) -> str:
+    """A cancelled row's outcome says whether it had come to its first token."""
+    reason = str(event.reason)
+    if reason != "cancelled":
+        return reason
+    return "cancelled in the reply" if event.completion_tokens else "cancelled before any token"
+
+
+class CountedInbox:
+    def __init__(self, inbox: Inbox, account: Account) -> None:
+        self._inbox = inbox
+        self._account = account
+
+    def put(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._account.see(event)
+        self._inbox.put(events)
+
+
+class CountedLoop(EngineLoop):
+    """Hands each inbox a witness; one for all its requests, since batches go by identity."""
+
+    def __init__(self, loop: EngineLoop, account: Account) -> None:
+        self._counted = loop
+        self._account = account
+        self._witnesses: dict[int, CountedInbox] = {}
+
+    def submit(self, request: Request, inbox: Inbox) -> None:
+        witness = self._witnesses.setdefault(id(inbox), CountedInbox(inbox, self._account))
+        self._counted.submit(request, witness)
+        with self._account.lock:
+            self._account.accepted.add(request.request_id)
+
+    def cancel(self, request_id: int) -> None:
+        self._counted.cancel(request_id)
+
+
+class FloodedServer(LiveLoop):
+    """`close` ends everything and runs the scheduler's `check()`."""
+
+    def __init__(self, engine: ScriptedEngine, max_queue_depth: int = 256, port: int = 0) -> None:
+        super().__init__(engine, max_queue_depth, port)
+        self.account = Account()
+        self.server.state.set_ready(
+            served_model(
+                Mailbox(CountedLoop(self.loop, self.account)),
+                context_length=engine.capacity,
+                loop_counts=self.loop.stats,
+                alive=lambda: self.loop.healthy,
+            )
+        )
+
+    def settle(self) -> str:
+        """Wait until every row that clients left behind has ended, and one more request is
+        answered. The metrics page after that."""
+        with httpx.Client(base_url=self.url, timeout=TIMEOUT_S) as client:
+            while self.server.app.state.api.live.num_groups:
+                assert client.get("/health").status_code == 200
+            reply = client.post("/v1/completions", json={"prompt": "hi", "max_tokens": 3})
+            assert reply.json()["usage"]["completion_tokens"] == 3, reply.text
+            return client.get("/metrics").text
+
+
+@contextmanager
+def flooded(engine: ScriptedEngine, port: int = 0) -> Iterator[FloodedServer]:
+    live = FloodedServer(engine, port=port)
+    try:
+        yield live
+    finally:
+        live.close()
+
+
+def small_engine() -> ScriptedEngine:
+    """Few places and short rows, so that clients meet a queue and rows come to their end."""
+    return ScriptedEngine(4, 128, vocab=256)
+
+
+def assert_clean(live: FloodedServer) -> None:
+    """Nothing is held, nothing of ours failed, and the next client is answered."""
+    page = live.settle()
+    assert live.account.once, live.account.summary()
+    assert live.account.outcomes["failed"] == 0
+    stats = live.loop.stats()
+    assert (stats.running, stats.waiting) == (0, 0)
+    assert "surefoot_rows_open 0.0" in page
+    assert 'status="5' not in page
