@@ -9,6 +9,7 @@ import pytest
 
 from surefoot.cli.app import run
 from surefoot.cli.inspect import fits
+from surefoot.engine.graph_cache import hold
 
 
 @pytest.fixture
@@ -65,6 +66,19 @@ def test_rm_of_graphs_leaves_the_models(models: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "owner/name:a.gguf\n"
     assert run(["rm", "--graphs"]) == 0
     assert capsys.readouterr().err == "removed the packed graphs (0 B)\n"
+
+
+def test_rm_of_graphs_keeps_those_in_use(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graphs = models.parent / "graphs"
+    put(graphs / "one" / "packed.bin", b"x" * 2000)
+    put(graphs / "two" / "packed.bin", b"x" * 3000)
+    with hold(graphs / "two"):
+        assert run(["rm", "--graphs"]) == 0
+        assert capsys.readouterr().err == (
+            "removed the packed graphs (2.0 KB)\n"
+            "kept 1 in use (3.0 KB): end the programs that serve them and try again\n"
+        )
+    assert [path.name for path in graphs.iterdir()] == ["two"]
 
 
 def test_pull_of_what_is_there_fetches_nothing(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from gguf import GGMLQuantizationType as Type
 
 from engine_runs import Steps, row
+from graph_runs import GraphRun
 from surefoot.config import EngineConfig
 from surefoot.engine.engine import Engine
-from surefoot.engine.packed_graph import cache_key, open_packed
+from surefoot.engine.graph_cache import Cleared, clear
+from surefoot.engine.kv_memory import KvMemory
+from surefoot.engine.packed_graph import PackedGraph, cache_key, open_packed
+from surefoot.engine.session import JointSession
 from surefoot.errors import ModelError
 from surefoot.graph.spec import Weight
 from surefoot.loading.gguf import load_gguf
@@ -186,3 +193,111 @@ def test_two_builders_at_once(model: LoadedModel, tmp_path: Path) -> None:
     assert done == [True, True]
     assert answer(model, tmp_path, weights=Unreadable()) == answer(model, tmp_path / "alone")
     assert {path.name for path in tmp_path.iterdir()} == {cache_key(model.fingerprint, 4), "alone"}
+
+
+def open_level_1(model: LoadedModel, graphs: Path, external_from_bytes: int) -> PackedGraph:
+    return open_packed(
+        graphs, model.fingerprint, model.spec, model.weights, 1, 1, external_from_bytes
+    )
+
+
+@pytest.mark.parametrize("limit", [256, 1024, 8192])
+def test_weights_outside_the_graph_file_change_nothing(
+    model: LoadedModel, tmp_path: Path, limit: int
+) -> None:
+    """Models of more than 2 GB work by what is tested here with small ones and a lower limit:
+    arrays are handed over beside the graph, saved beside it and mapped from there."""
+    wanted = GraphRun(model.spec, model.weights).feed(PROMPT)
+    for graph in (open_level_1(model, tmp_path, limit), open_level_1(model, tmp_path, limit)):
+        for num_rows in (1, 2):
+            memory = KvMemory(model.spec, num_rows, 64)
+            path = graph.rows_path(num_rows)
+            session = JointSession(path, num_rows, 1, memory, model.spec.num_layers)
+            rows = [PROMPT] * num_rows
+            asked = list(range(len(PROMPT) * num_rows))
+            forward = session.run(tuple(range(num_rows)), rows, [0] * num_rows, asked, True)
+            assert forward.logits is not None
+            for found in np.split(forward.logits, num_rows):
+                np.testing.assert_allclose(found, wanted, atol=1e-5)
+        graph.close()
+
+
+@pytest.mark.parametrize("limit", [256, 1024, 8192])
+def test_the_limit_says_what_lies_outside(model: LoadedModel, tmp_path: Path, limit: int) -> None:
+    open_level_1(model, tmp_path, limit).close()
+    folder = only_folder(tmp_path)
+    graph = onnx.load(str(folder / "packed.onnx"), load_external_data=False).graph
+    inside = [
+        tensor.name
+        for tensor in graph.initializer
+        if tensor.data_location != onnx.TensorProto.EXTERNAL and tensor.ByteSize() > 2 * limit
+    ]
+    assert inside == []
+    outside = [t for t in graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+    assert {
+        entry.value for t in outside for entry in t.external_data if entry.key == "location"
+    } == {"packed.bin"}
+    assert (folder / "packed.bin").stat().st_size > (folder / "packed.onnx").stat().st_size
+
+
+def test_a_graph_in_use_is_not_removed(model: LoadedModel, tmp_path: Path) -> None:
+    """Not even files that the engine has not opened yet: those for more rows."""
+    engine = Engine(model.spec, model.weights, model.fingerprint, tmp_path, CONFIG)
+    steps = Steps(engine)
+    alone = steps.one(row(PROMPT))
+    size = sum(path.stat().st_size for path in only_folder(tmp_path).iterdir())
+    assert clear(tmp_path) == Cleared(freed=0, num_kept=1, kept=size)
+    for result in steps.run(row(PROMPT), row(PROMPT, window=1)):
+        assert result.error is None
+        assert result.tokens == alone.tokens
+    engine.close()
+    assert clear(tmp_path).num_kept == 0
+    assert not tmp_path.exists()
+
+
+def rewrite_maker(folder: Path, maker: object) -> None:
+    content = json.loads((folder / "layouts.json").read_text())
+    content["made_by"] = maker
+    if maker is None:
+        del content["made_by"]
+    (folder / "layouts.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        (lambda ours, runtime: [ours, runtime], True),
+        (lambda ours, runtime: [[ours[0] - 1, ours[1]], runtime], False),
+        (lambda ours, runtime: [[ours[0], ours[1] - 1], runtime], False),
+        (lambda ours, runtime: [ours, [runtime[0], runtime[1] - 1, 99]], False),
+        (lambda ours, runtime: [[ours[0], ours[1] + 1], runtime], True),
+        (lambda ours, runtime: [ours, [runtime[0] + 1, 0]], True),
+        (lambda ours, runtime: [[ours[0] + 1, 0], [runtime[0], 0]], True),
+        (lambda ours, runtime: None, False),
+        (lambda ours, runtime: "nonsense", False),
+        (lambda ours, runtime: [1, 2], False),
+    ],
+)
+def test_a_build_sweeps_graphs_of_earlier_versions(
+    model: LoadedModel, tmp_path: Path, change: object, kept: bool
+) -> None:
+    answer(model, tmp_path)
+    first = only_folder(tmp_path)
+    made_by = json.loads((first / "layouts.json").read_text())["made_by"]
+    rewrite_maker(first, change(*made_by))  # type: ignore[operator]
+    mine = tmp_path / "notes of mine"
+    mine.mkdir()
+    answer(model, tmp_path, fingerprint="another")
+    assert first.exists() is kept
+    assert mine.exists()
+
+
+def test_an_outdated_graph_that_is_in_use_is_not_swept(model: LoadedModel, tmp_path: Path) -> None:
+    graph = open_packed(tmp_path, model.fingerprint, model.spec, model.weights, 4, 1)
+    first = only_folder(tmp_path)
+    rewrite_maker(first, None)
+    answer(model, tmp_path, fingerprint="another")
+    assert first.exists()
+    graph.close()
+    answer(model, tmp_path, fingerprint="a third")
+    assert not first.exists()

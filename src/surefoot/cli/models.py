@@ -9,8 +9,10 @@ import typer
 
 from surefoot.cli.console import human_bytes, say
 from surefoot.cli.environment import model_hub, model_store
+from surefoot.engine.graph_cache import clear
 from surefoot.errors import ConfigError
 from surefoot.loading.resolve import resolve_model
+from surefoot.loading.store import files_of
 
 Ref = Annotated[
     str, typer.Argument(help="'default', or a Hugging Face owner/name[:file].", metavar="MODEL")
@@ -20,7 +22,8 @@ Ref = Annotated[
 def pull(ref: Ref = "default") -> None:
     """Fetch a model into the store, once; after that it is served offline."""
     path = resolve_model(ref, model_store(), hub=model_hub(), say=say)
-    say(f"{ref} is ready: {path} ({human_bytes(path.stat().st_size)})")
+    size = sum(file.stat().st_size for file in files_of(path))
+    say(f"{ref} is ready: {path} ({human_bytes(size)})")
 
 
 def list_models(
@@ -50,7 +53,9 @@ def rm(
     ] = None,
     graphs: Annotated[
         bool,
-        typer.Option("--graphs", help="Delete all packed graphs too; they are made anew on use."),
+        typer.Option(
+            "--graphs", help="Delete the packed graphs that are not in use; they are made anew."
+        ),
     ] = False,
 ) -> None:
     """Delete models from the store."""
@@ -61,4 +66,10 @@ def rm(
         entry = store.remove(ref)
         say(f"removed {entry.ref} ({human_bytes(entry.size)})")
     if graphs:
-        say(f"removed the packed graphs ({human_bytes(store.clear_graphs())})")
+        cleared = clear(store.graphs)
+        say(f"removed the packed graphs ({human_bytes(cleared.freed)})")
+        if cleared.num_kept:
+            say(
+                f"kept {cleared.num_kept} in use ({human_bytes(cleared.kept)}): end the programs "
+                "that serve them and try again"
+            )

@@ -115,6 +115,7 @@ class Engine:
 
     def close(self) -> None:
         self._executor.close()
+        self._graph.close()
 
     def _store_blocks(self, window: int, copies: Sequence[tuple[int, int]]) -> None:
         array = self._memory.array(window)

@@ -3,7 +3,8 @@
 The first open converts the weights, lets ONNX Runtime pack them for this CPU and saves the result;
 later opens map that file (0.2 s instead of 2 s for the default model), and so do the sessions for
 other numbers of rows, which share its pages. The packing is specific to the CPU and to the ONNX
-Runtime version: both are in the key, and a file that does not load is built anew.
+Runtime version: both are in the key, and a file that does not load is built anew. A graph that is
+open here is held, so that no other program removes it (`graph_cache`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import logging
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -24,6 +26,8 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
+from surefoot.engine.graph_cache import BUILDING, Hold, hold, sweep
+from surefoot.errors import EngineError
 from surefoot.graph.decoder import BUILDER_VERSION, build_decoder
 from surefoot.graph.quantization import Array, LinearLayout
 from surefoot.graph.spec import ModelSpec, WeightSource
@@ -37,15 +41,25 @@ LAYOUTS = "layouts.json"
 EXTERNAL_FROM_BYTES = 1024
 """Initializers from this size on live outside the graph file, which keeps it far below protobuf's
 2 GB and lets their pages be shared."""
+CACHE_FORMAT = 2
+"""Part of the key: raise it when files of a cached graph are laid out anew. The second has notes of
+what made it."""
+OPEN_TRIES = 5
+"""Another program may remove a graph between its making and its opening; not so often in a row."""
 
 
 class PackedGraph:
-    """One model's cached graphs: `rows_path(n)` is a loadable graph for n rows."""
+    """One model's cached graphs: `rows_path(n)` is a loadable graph for n rows. Nobody removes them
+    before `close`."""
 
-    def __init__(self, directory: Path, spec: ModelSpec, accuracy_level: int) -> None:
+    def __init__(self, directory: Path, held: Hold, spec: ModelSpec, accuracy_level: int) -> None:
         self._directory = directory
+        self._held = held
         self._spec = spec
         self._accuracy_level = accuracy_level
+
+    def close(self) -> None:
+        self._held.release()
 
     def rows_path(self, num_rows: int) -> Path:
         """The graph file for `num_rows` rows, derived from the packed one when first asked for."""
@@ -71,21 +85,40 @@ def open_packed(
     source: WeightSource,
     accuracy_level: int,
     num_threads: int,
+    external_from_bytes: int = EXTERNAL_FROM_BYTES,
 ) -> PackedGraph:
     """The cached packed graph of this model on this machine; built first if it is not there, or
-    if its files have not the sizes they were written with."""
+    if its files have not the sizes they were written with. A build sweeps leftovers away."""
     directory = cache_root / cache_key(fingerprint, accuracy_level)
-    if directory.exists() and not _is_whole(directory):
-        logger.warning("the cached graph is damaged: building it anew")
-        discard_packed(cache_root, fingerprint, accuracy_level)
-    if not directory.exists():
+    for _ in range(OPEN_TRIES):
+        held = _hold_whole(directory)
+        if held is not None:
+            return PackedGraph(directory, held, spec, accuracy_level)
         cache_root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache_root, prefix=".building-") as scratch:
+        sweep(cache_root, _is_outdated)
+        with (
+            tempfile.TemporaryDirectory(dir=cache_root, prefix=BUILDING) as scratch,
+            hold(Path(scratch)),
+        ):
             build = Path(scratch) / "graph"
             build.mkdir()
-            _build(build, spec, source, accuracy_level, num_threads)
+            _build(build, spec, source, accuracy_level, num_threads, external_from_bytes)
             _publish(build, directory)
-    return PackedGraph(directory, spec, accuracy_level)
+    raise EngineError("the packed graph is removed again and again while it is being opened")
+
+
+def _hold_whole(directory: Path) -> Hold | None:
+    """None when the graph is not there; a damaged one is removed."""
+    try:
+        held = hold(directory)
+    except FileNotFoundError:
+        return None
+    if _is_whole(directory):
+        return held
+    held.release()
+    logger.warning("the cached graph is damaged: building it anew")
+    shutil.rmtree(directory, ignore_errors=True)
+    return None
 
 
 def discard_packed(cache_root: Path, fingerprint: str, accuracy_level: int) -> None:
@@ -95,7 +128,14 @@ def discard_packed(cache_root: Path, fingerprint: str, accuracy_level: int) -> N
 
 def cache_key(fingerprint: str, accuracy_level: int) -> str:
     """A directory name that changes with the model, the builder, ONNX Runtime and the CPU."""
-    parts = (fingerprint, str(BUILDER_VERSION), ort.__version__, str(accuracy_level), _cpu())
+    parts = (
+        fingerprint,
+        str(BUILDER_VERSION),
+        ort.__version__,
+        str(accuracy_level),
+        _cpu(),
+        str(CACHE_FORMAT),
+    )
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -110,10 +150,15 @@ def _cpu() -> str:
 
 
 def _build(
-    directory: Path, spec: ModelSpec, source: WeightSource, accuracy_level: int, num_threads: int
+    directory: Path,
+    spec: ModelSpec,
+    source: WeightSource,
+    accuracy_level: int,
+    num_threads: int,
+    external_from_bytes: int,
 ) -> None:
     arrays, layouts = convert_weights(spec, source)
-    protos, external = _initializers(arrays)
+    protos, external = _initializers(arrays, external_from_bytes)
     model = build_decoder(spec, layouts, protos, 1, accuracy_level)
     options = session_options(num_threads)
     options.add_external_initializers(list(external), list(external.values()))
@@ -122,13 +167,14 @@ def _build(
         ("session.optimized_model_external_initializers_file_name", WEIGHTS),
         (
             "session.optimized_model_external_initializers_min_size_in_bytes",
-            str(EXTERNAL_FROM_BYTES),
+            str(external_from_bytes),
         ),
         ("session.save_external_prepacked_constant_initializers", "1"),
     ):
         options.add_session_config_entry(key, value)
     ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     content = {
+        "made_by": _made_by(),
         "layouts": {name: asdict(layout) for name, layout in layouts.items()},
         "sizes": {name: (directory / name).stat().st_size for name in (PACKED, WEIGHTS)},
     }
@@ -136,13 +182,13 @@ def _build(
 
 
 def _initializers(
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Array], external_from_bytes: int
 ) -> tuple[list[onnx.TensorProto], dict[str, ort.OrtValue]]:
     """Small arrays inside the graph, large ones handed over in memory."""
     protos: list[onnx.TensorProto] = []
     external: dict[str, ort.OrtValue] = {}
     for name, array in arrays.items():
-        if array.nbytes < EXTERNAL_FROM_BYTES:
+        if array.nbytes < external_from_bytes:
             protos.append(numpy_helper.from_array(np.asarray(array), name))
             continue
         proto = onnx.TensorProto(
@@ -172,6 +218,26 @@ def session_options(num_threads: int) -> ort.SessionOptions:
 def _read_layouts(path: Path) -> dict[str, LinearLayout]:
     layouts = json.loads(path.read_text())["layouts"]
     return {name: LinearLayout(**fields) for name, fields in layouts.items()}
+
+
+def _made_by() -> list[list[int]]:
+    """What grows from one version to the next: our formats and ONNX Runtime's release."""
+    release = re.match(r"[\d.]*\d", ort.__version__)
+    numbers = release[0].split(".") if release else []
+    return [[CACHE_FORMAT, BUILDER_VERSION], [int(number) for number in numbers]]
+
+
+def _is_outdated(directory: Path) -> bool:
+    """Made by versions that came before these, which no program with these can use. Those of later
+    versions stay, and whatever is no cached graph."""
+    if not re.fullmatch(r"[0-9a-f]{32}", directory.name):
+        return False
+    now = _made_by()
+    try:
+        then = json.loads((directory / LAYOUTS).read_text())["made_by"]
+        return bool(then[0] <= now[0] and then[1] <= now[1] and then != now)
+    except (OSError, ValueError, LookupError, TypeError):
+        return True
 
 
 def _is_whole(directory: Path) -> bool:

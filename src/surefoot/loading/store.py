@@ -119,14 +119,6 @@ class ModelStore:
             folder = folder.parent
         return entry
 
-    def clear_graphs(self) -> int:
-        """Delete every packed graph; the bytes that this freed. One is made again when its model
-        is next opened; a program that runs from one keeps it."""
-        files = [path for path in self.graphs.rglob("*") if path.is_file()]
-        freed = sum(path.stat().st_size for path in files)
-        shutil.rmtree(self.graphs, ignore_errors=True)
-        return freed
-
     @contextmanager
     def incoming(self, name: str) -> Iterator[Path]:
         """A folder to fetch `name` into, held by one process at a time.
