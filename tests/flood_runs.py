@@ -13,12 +13,19 @@ from typing import Any
 import httpx
 
 from fakes import ScriptedEngine
-from live_server import TIMEOUT_S, LiveLoop
+from live_server import TIMEOUT_S, LiveServer
+from paged_runs import paged_storage
 from server_fakes import served_model
+from surefoot.config import SchedulerConfig
 from surefoot.core.events import Event, Failed, TokensEmitted
 from surefoot.core.request import Request
 from surefoot.runtime.loop import EngineLoop, Inbox
 from surefoot.runtime.mailbox import Mailbox
+from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.scheduler import Scheduler
+from surefoot.speculation.config import PromptLookupConfig
+
+CANCELLED = ("cancelled before any token", "cancelled in the reply")
 
 
 @dataclass
@@ -42,6 +49,10 @@ class Account:
         """Every accepted request has ended, exactly once."""
         return self.ends == Counter(dict.fromkeys(self.accepted, 1))
 
+    @property
+    def num_cancelled(self) -> int:
+        return sum(self.outcomes[name] for name in CANCELLED)
+
     def summary(self) -> dict[str, Any]:
         return {
             "accepted": len(self.accepted),
@@ -55,7 +66,7 @@ def outcome_of(event: Any) -> str:
     reason = str(event.reason)
     if reason != "cancelled":
         return reason
-    return "cancelled in the reply" if event.completion_tokens else "cancelled before any token"
+    return CANCELLED[event.completion_tokens > 0]
 
 
 class CountedInbox:
@@ -87,18 +98,23 @@ class CountedLoop(EngineLoop):
         self._counted.cancel(request_id)
 
 
-class FloodedServer(LiveLoop):
-    """`close` ends everything and runs the scheduler's `check()`."""
+class FloodedServer:
+    """A server over the real loop and scheduler. `close` ends everything and runs `check()`;
+    `model` fields are `served_model`'s."""
 
-    def __init__(self, engine: ScriptedEngine, max_queue_depth: int = 256, port: int = 0) -> None:
-        super().__init__(engine, max_queue_depth, port)
+    def __init__(self, scheduler: Scheduler, port: int = 0, **model: Any) -> None:
+        self.scheduler = scheduler
+        self.loop = EngineLoop(scheduler)
+        self.loop.start()
         self.account = Account()
+        self.server = LiveServer(port=port)
+        self.url = self.server.url
         self.server.state.set_ready(
             served_model(
                 Mailbox(CountedLoop(self.loop, self.account)),
-                context_length=engine.capacity,
                 loop_counts=self.loop.stats,
                 alive=lambda: self.loop.healthy,
+                **model,
             )
         )
 
@@ -112,19 +128,35 @@ class FloodedServer(LiveLoop):
             assert reply.json()["usage"]["completion_tokens"] == 3, reply.text
             return client.get("/metrics").text
 
+    def close(self) -> None:
+        self.server.server.stop()
+        self.server.stop()
+        assert self.loop.shutdown(drain=False, timeout=TIMEOUT_S)
+        self.scheduler.check()
+
 
 @contextmanager
-def flooded(engine: ScriptedEngine, port: int = 0) -> Iterator[FloodedServer]:
-    live = FloodedServer(engine, port=port)
+def flooded(scheduler: Scheduler, port: int = 0, **model: Any) -> Iterator[FloodedServer]:
+    live = FloodedServer(scheduler, port, **model)
     try:
         yield live
     finally:
         live.close()
 
 
-def small_engine() -> ScriptedEngine:
-    """Few places and short rows, so that clients meet a queue and rows come to their end."""
-    return ScriptedEngine(4, 128, vocab=256)
+@contextmanager
+def flooded_script(port: int = 0) -> Iterator[FloodedServer]:
+    """Over the scripted engine, with blocks and prompt lookup. Few places and short rows, so that
+    clients meet a queue and rows come to their end."""
+    engine = ScriptedEngine(4, 128, vocab=256, num_blocks=24)
+    scheduler = Scheduler(
+        engine,
+        SchedulerConfig(engine.num_windows),
+        PromptLookup.from_config(PromptLookupConfig()),
+        storage=paged_storage(engine, total=48),
+    )
+    with flooded(scheduler, port, context_length=engine.capacity) as live:
+        yield live
 
 
 def assert_clean(live: FloodedServer) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "benchmarks")]
 
-from flood_runs import assert_clean, flooded, small_engine  # noqa: E402
+from flood_runs import assert_clean, flooded_script  # noqa: E402
 
 
 def main() -> int:
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0)
     asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: asked.set())
-    with flooded(small_engine(), port=parser.parse_args().port) as live:
+    with flooded_script(parser.parse_args().port) as live:
         print(live.url, flush=True)
         asked.wait()
         assert_clean(live)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flood_runs import assert_clean, flooded, small_engine
+from flood_runs import assert_clean, flooded_script
 from harness.flooding import Tally, Visitor, in_threads, send_bad
 
 NUM_THREADS = 6
@@ -13,7 +13,7 @@ NUM_THREADS = 6
 @pytest.mark.slow
 def test_twenty_thousand_bad_requests_and_no_fault_of_ours() -> None:
     tally = Tally()
-    with flooded(small_engine()) as live:
+    with flooded_script() as live:
         in_threads(lambda seed: send_bad(live.url, seed, tally), range(20_000), NUM_THREADS)
         assert_clean(live)
     assert (tally.num_faults, tally.server_errors) == (0, 0), tally.faults
@@ -23,7 +23,7 @@ def test_twenty_thousand_bad_requests_and_no_fault_of_ours() -> None:
 @pytest.mark.slow
 def test_two_thousand_clients_that_leave() -> None:
     tally = Tally()
-    with flooded(small_engine()) as live:
+    with flooded_script() as live:
 
         def visit(seed: int) -> None:
             Visitor(live.url, seed, max_prompt=100, max_tokens=120).visit(tally)
