@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import cast
 
 import pytest
-import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
 
-from model_files import SmallModel, hf_name, write_folder
 from surefoot.cli.app import run
-from tiny_text import CHATML, CONTROL_TEXTS, tiny_metadata
-
-TOKENS = cast(list[str], tiny_metadata()["tokenizer.ggml.tokens"])
-MODEL = SmallModel("qwen2", vocab=len(TOKENS), context=256)
+from text_folders import write_hf_folder
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SUREFOOT_HOME", str(tmp_path / "home"))
-    tensors = {hf_name(name, "qwen2"): values for name, values in MODEL.tensors().items()}
-    path = write_folder(tmp_path / "small", MODEL.config(), tensors)
-    vocab = {text: token_id for token_id, text in enumerate(TOKENS)}
-    tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(CONTROL_TEXTS))
-    tokenizer.save(str(path / "tokenizer.json"))
-    (path / "chat_template.jinja").write_text(CHATML)
-    (path / "generation_config.json").write_text('{"eos_token_id": [2, 0]}')
-    return path
+    return write_hf_folder(tmp_path / "small")
 
 
 def generate(folder: Path, *more: str) -> int:
