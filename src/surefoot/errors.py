@@ -29,6 +29,10 @@ class ConfigError(SurefootError):
     code = "invalid_config"
 
 
+class ListenError(ConfigError):
+    """An address that cannot be listened on now: taken, or not this machine's."""
+
+
 class ModelError(SurefootError):
     """A model file that cannot be served: names the file and what in it is at fault."""
 
@@ -134,6 +138,15 @@ class EngineError(SurefootError):
     """A forward failed, or its logits were not finite: our fault, the row ends with it."""
 
     code = "engine_error"
+
+
+class OutOfMemoryError(SurefootError):
+    """A row's forward could not get the memory it needs; another time it may."""
+
+    http_status = 503
+    openai_type = "overloaded_error"
+    code = "out_of_memory"
+    retry_after_s = 1
 
 
 class ParityError(SurefootError):

@@ -164,19 +164,19 @@ def test_props_hold_the_resolved_settings_and_prices() -> None:
         (["--min-tokens-per-round", "nan"], "--min-tokens-per-round is nan; it must be"),
         (["--min-tokens-per-round=-1"], "--min-tokens-per-round is -1; it must be"),
         (["--prompt-lookup-max-batch", "0"], "--prompt-lookup-max-batch is 0; it must be between"),
-        (["--draft-max", "0"], "max_draft is 0; it must be between 1 and 64"),
-        (["--draft-max", "65"], "max_draft is 65; it must be between 1 and 64"),
-        (["--prompt-lookup-ngram-max", "17"], "ngram_max is 17; it must be between 1 and 16"),
-        (["--prompt-lookup-ngram-min", "0"], "ngram_min is 0; it must be between 1 and 3"),
-        (["--prompt-lookup-ngram-min", "4"], "ngram_min is 4; it must be between 1 and 3"),
-        (["--parallel", "0"], "parallel is 0; it must be between 1 and 64"),
+        (["--draft-max", "0"], "--draft-max is 0; it must be between 1 and 64"),
+        (["--draft-max", "65"], "--draft-max is 65; it must be between 1 and 64"),
+        (["--prompt-lookup-ngram-max", "17"], "--prompt-lookup-ngram-max is 17; it must be"),
+        (["--prompt-lookup-ngram-min", "0"], "--prompt-lookup-ngram-min is 0; it must be"),
+        (["--prompt-lookup-ngram-min", "4"], "--prompt-lookup-ngram-min is 4; it must be"),
+        (["--parallel", "0"], "--parallel is 0; it must be between 1 and 64"),
         (["--prefill-chunk-size", "big"], "--prefill-chunk-size is 'big'; it must be a number"),
     ],
 )
 def test_serve_refuses_a_bad_setting_in_one_line_before_it_loads_anything(
     flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["serve", "-m", "/no/such/model.gguf", *flags]) == 1
+    assert run(["serve", "-m", "/no/such/model.gguf", *flags]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(f"surefoot: error: {said}")

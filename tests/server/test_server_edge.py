@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from live_server import serving, status_of
 from server_fakes import Harness, hold, say
 from surefoot.errors import ConfigError
 from surefoot.server.auth import host_name
@@ -31,6 +32,11 @@ WRONG = [
     [("Authorization", "Bearer secret-one x")],
     [("Authorization", "Bearer secret-on")],
     [("Authorization", b"Bearer \xff\xfe\xe9")],
+    [("Authorization", b"Bearer secret-one\xa0")],
+    [("Authorization", b"Bearer secret-one\x0b")],
+    [("Authorization", "Bearer  secret-one")],
+    [("Authorization", "Bearer\tsecret-one")],
+    [("Authorization", "Bearer secret-one,")],
     [("Authorization", "Bearer secret-one"), ("Authorization", "Bearer secret-one")],
     [("X-Api-Key", "secret-one")],
 ]
@@ -59,6 +65,18 @@ def test_every_right_key_passes(value: str) -> None:
     assert reply.status_code == 200
 
 
+@pytest.mark.parametrize(
+    "value", ["Bearer secret-one ", "Bearer secret-one\t ", " Bearer secret-one"]
+)
+def test_blanks_around_the_header_are_no_part_of_it(value: str) -> None:
+    """RFC 9110, 5.5: whoever reads a header drops them, over a socket as here."""
+    assert with_headers(Harness(say("OK"), KEYS), "/props", ("Authorization", value)).is_success
+    with serving(say("OK"), KEYS) as (server, _), server.connect() as connection:
+        head = f"GET /props HTTP/1.1\r\nHost: localhost\r\nAuthorization: {value}\r\n\r\n"
+        connection.sendall(head.encode())
+        assert status_of(connection.recv(65536)) == 200
+
+
 def test_health_needs_no_key_and_no_key_is_asked_for_by_default() -> None:
     assert Harness(hold, KEYS).get("/health").status_code == 200
     assert Harness(hold).get("/v1/models").status_code == 200
@@ -73,7 +91,7 @@ def test_the_key_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     assert "wrong-key" not in caplog.text
 
 
-@pytest.mark.parametrize("key", ["", " ", "a ", "\ta"])
+@pytest.mark.parametrize("key", ["", " ", "a ", "\ta", "a\nb", "a\x00b", "a\x7fb"])
 def test_a_key_that_no_header_can_carry_is_a_config_error(key: str) -> None:
     with pytest.raises(ConfigError, match="API key"):
         ServerConfig(api_keys=(key,))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from surefoot.cli.flag_names import within
 from surefoot.config import SchedulerConfig
 from surefoot.errors import ConfigError
 
@@ -26,12 +27,16 @@ Context = Annotated[
         "--context-length",
         help="Tokens of context a request may use; the model's own by default.",
         show_default=False,
-        min=2,
+        callback=within(2),
     ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(help="Threads of one forward; one a core by default.", show_default=False, min=1),
+    typer.Option(
+        help="Threads of one forward; one a core by default.",
+        show_default=False,
+        callback=within(1, 1024),
+    ),
 ]
 Deterministic = Annotated[
     bool,

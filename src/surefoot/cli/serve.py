@@ -18,6 +18,8 @@ import typer
 from surefoot.cli import options as flags
 from surefoot.cli import storage_flags
 from surefoot.cli.console import say
+from surefoot.cli.flag_names import FLAG_NAMES, naming_flags
+from surefoot.cli.limit_flags import LIMIT_FLAG_NAMES, Values, limits_from, with_limit_flags
 from surefoot.cli.lookup_flags import DraftMax, DraftPolicyName, NgramMax, NgramMin, lookup_config
 from surefoot.cli.server_lookup import (
     DraftKind,
@@ -31,6 +33,9 @@ from surefoot.errors import ConfigError
 from surefoot.server.limits import ServerConfig
 from surefoot.server.listening import bind_socket, default_allowed_hosts, is_loopback
 from surefoot.server.logs import log_handler
+
+MAX_ALIAS = 200
+"""Characters of a model's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,12 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+@with_limit_flags
 def serve(
+    limits: Values,
     model: flags.Model = "default",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes any free one.", min=0, max=65535)] = 8080,
+    port: Annotated[int, typer.Option(help="0 takes any free one.")] = 8080,
     alias: Annotated[
         list[str] | None,
         typer.Option(help="A name clients may use for the model; the first is the one shown."),
@@ -88,14 +95,14 @@ def serve(
         list[str] | None,
         typer.Option(help="A further Host header to answer to (repeatable; when on loopback)."),
     ] = None,
-    max_queue_depth: Annotated[int, typer.Option(help="Requests that may wait.", min=0)] = 256,
+    max_queue_depth: Annotated[int, typer.Option(help="Requests that may wait.")] = 256,
     queue_timeout: storage_flags.QueueTimeout = 0.0,
     decode_storage_backend: storage_flags.Backend = None,
     kv_cache_budget: storage_flags.Budget = "auto",
     no_prompt_cache: storage_flags.NoPromptCache = False,
     enable_preemption: storage_flags.EnablePreemption = False,
     drain_timeout: Annotated[
-        float, typer.Option(help="Seconds that replies may take to finish at the end.", min=0)
+        float, typer.Option(help="Seconds that replies may take to finish at the end.")
     ] = 30.0,
     draft_kind: Annotated[
         DraftKind, typer.Option(help="How tokens are proposed.")
@@ -126,35 +133,33 @@ def serve(
 ) -> None:
     """Serve a model over the OpenAI HTTP API."""
     set_up_logging(log_level, log_format)
-    keys = api_keys(api_key or (), api_key_file)
-    config = ServerConfig(
-        api_keys=keys,
-        cors_origins=tuple(cors_origin or ()),
-        allowed_hosts=allowed_hosts(host, allowed_host or ()),
-        drain_timeout_s=drain_timeout,
-    )
-    scheduling = replace(
-        flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size),
-        preemption=enable_preemption,
-        queue_timeout_s=queue_timeout,
-    )
-    storage = storage_flags.storage_options(
-        decode_storage_backend, kv_cache_budget, not no_prompt_cache, parallel
-    )
-    options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
-    base = lookup_config(
-        policy or server_policy(min_tokens_per_round), draft_max, ngram_min, ngram_max, adaptive
-    )
-    lookup = lookup_options(base, min_tokens_per_round, prompt_lookup_max_batch)
-    drafts = lookup if draft_kind is DraftKind.PROMPT_LOOKUP else None
-    serving = Serving(config, options, scheduling, tuple(alias or ()), drafts, storage)
-    listener = bind_socket(host, port)
-    if not keys and not is_loopback(host):
-        say(f"warning: {host} can be reached from outside, and no --api-key is asked for")
-    # Imported only now: what takes time must not come before the port is known to be free.
-    from surefoot.cli.serving import run
+    with naming_flags(FLAG_NAMES | LIMIT_FLAG_NAMES):
+        keys = api_keys(api_key or (), api_key_file)
+        hosts = allowed_hosts(host, allowed_host or ())
+        config = server_config(limits, keys, cors_origin or (), hosts, drain_timeout)
+        scheduling = replace(
+            flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size),
+            preemption=enable_preemption,
+            queue_timeout_s=queue_timeout,
+        )
+        storage = storage_flags.storage_options(
+            decode_storage_backend, kv_cache_budget, not no_prompt_cache, parallel
+        )
+        options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
+        base = lookup_config(
+            policy or server_policy(min_tokens_per_round), draft_max, ngram_min, ngram_max, adaptive
+        )
+        lookup = lookup_options(base, min_tokens_per_round, prompt_lookup_max_batch)
+        drafts = lookup if draft_kind is DraftKind.PROMPT_LOOKUP else None
+        names = checked_aliases(alias or ())
+        serving = Serving(config, options, scheduling, names, drafts, storage)
+        listener = bind_socket(host, port)
+        if not keys and not is_loopback(host):
+            say(f"warning: {host} can be reached from outside, and no --api-key is asked for")
+        # Imported only now: what takes time must not come before the port is known to be free.
+        from surefoot.cli.serving import run
 
-    run(serving, listener)
+        run(serving, listener)
 
 
 def set_up_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:
@@ -166,12 +171,49 @@ def set_up_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
+def server_config(
+    limits: Values,
+    keys: tuple[str, ...],
+    cors_origins: Sequence[str],
+    hosts: tuple[str, ...] | None,
+    drain_timeout_s: float,
+) -> ServerConfig:
+    """Raises `ConfigError` naming field, value and limit."""
+    sections = limits_from(limits)
+    return ServerConfig(
+        api_keys=keys,
+        cors_origins=tuple(cors_origins),
+        allowed_hosts=hosts,
+        drain_timeout_s=drain_timeout_s,
+        body=sections.body,
+        request=sections.request,
+        reply=sections.reply,
+        connection=sections.connection,
+    )
+
+
+def checked_aliases(given: Sequence[str]) -> tuple[str, ...]:
+    """Names that a reply's JSON and a log line can show. Raises `ConfigError`."""
+    for name in given:
+        if not (1 <= len(name) <= MAX_ALIAS and name.isprintable()):
+            raise ConfigError(
+                f"alias is {name[:MAX_ALIAS]!r}; it must be 1 to {MAX_ALIAS} printable characters",
+                param="alias",
+            )
+    return tuple(given)
+
+
 def api_keys(given: Sequence[str], file: Path | None) -> tuple[str, ...]:
     """The keys of the command line and of the file. Raises `ConfigError` for a file without
     any: it was meant to close the server, which would stand open."""
     if file is None:
         return tuple(given)
-    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror or "") if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise ConfigError(f"api_key_file is {file}: {why}", param="api_key_file") from None
+    lines = [line.strip() for line in text.splitlines()]
     read = [line for line in lines if line and not line.startswith("#")]
     if not read:
         raise ConfigError(f"{file} holds no API key", param="api_key_file")

@@ -54,9 +54,7 @@ EnablePreemption = Annotated[
 ]
 QueueTimeout = Annotated[
     float,
-    typer.Option(
-        help="Seconds that a request may wait for its turn before a 503; 0: no limit.", min=0
-    ),
+    typer.Option(help="Seconds that a request may wait for its turn before a 503; 0: no limit."),
 ]
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -93,13 +91,20 @@ def parse_budget(text: str) -> int | str:
     plain = text.strip().lower()
     if plain in ("auto", "none"):
         return plain
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?|)b?", plain, re.ASCII)
-    if found is None:
+    size = parse_bytes(plain)
+    if size is None:
         raise ConfigError(
             f"--kv-cache-budget is {text!r}; it must be auto, none or bytes such as 8G or 512MiB",
             param="kv_cache_budget",
         )
-    return int(float(found[1]) * _UNITS[found[2]])
+    return size
+
+
+def parse_bytes(text: str) -> int | None:
+    """A number of bytes, with or without a unit; None for anything else."""
+    plain = text.strip().lower()
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmg]i?|)b?", plain, re.ASCII)
+    return None if found is None else int(float(found[1]) * _UNITS[found[2]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ class Api:
                 "model": model.id,
                 "context_length": model.context_length,
                 "chat_template": model.encode_chat is not None,
+                "limits": self._config.limits(),
                 **model.properties,
             }
         )

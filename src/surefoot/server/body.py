@@ -74,7 +74,8 @@ class BodyReader:
         self._buffered_bytes += len(chunk)
 
     def _too_large(self, size: str) -> PayloadTooLargeError:
-        return PayloadTooLargeError(f"the body {size}; the limit is {self._limits.max_body_bytes} bytes")
+        limit = self._limits.max_body_bytes
+        return PayloadTooLargeError(f"the body {size}; the limit is {limit} bytes")
 
 
 def require_json_type(content_type: str | None) -> None:

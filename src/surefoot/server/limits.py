@@ -6,7 +6,8 @@ Owns no checks but its own ranges; each limit is enforced where the thing it bou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import asdict, dataclass, field
 
 from surefoot.config import require_range
 from surefoot.errors import ConfigError
@@ -16,6 +17,10 @@ MAX_TOP_LOGPROBS = 20
 
 MAX_TIME_S = 7 * 24 * 3600
 """A week: the longest time that may be set."""
+
+
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]+")
+_HOST = re.compile(r"[^\s:/\[\]]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +131,36 @@ class ServerConfig:
     reply: ReplyLimits = field(default_factory=ReplyLimits)
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
+    def limits(self) -> dict[str, dict[str, float]]:
+        """Every limit by section and name, for `/props`."""
+        return {
+            "body": asdict(self.body),
+            "request": asdict(self.request),
+            "reply": asdict(self.reply),
+            "connection": asdict(self.connection),
+        }
+
     def __post_init__(self) -> None:
         require_range("drain_timeout", self.drain_timeout_s, 0, MAX_TIME_S)
         for key in self.api_keys:
             require_sendable(key)
+        for origin in self.cors_origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"cors_origins is {origin!r}; it must be scheme://host[:port] or *",
+                    param="cors_origins",
+                )
         if "*" in self.cors_origins and len(self.cors_origins) > 1:
-            raise ConfigError('cors_origins holds "*" beside others', param="cors_origins")
+            raise ConfigError(
+                f"cors_origins is * beside {len(self.cors_origins) - 1} more; it must stand alone",
+                param="cors_origins",
+            )
+        for host in self.allowed_hosts or ():
+            if not _HOST.fullmatch(host):
+                raise ConfigError(
+                    f"allowed_hosts is {host!r}; it must be a name or an address without a port",
+                    param="allowed_hosts",
+                )
 
 
 def require_sendable(key: str) -> None:

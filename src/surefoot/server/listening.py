@@ -8,7 +8,7 @@ import ipaddress
 import re
 import socket
 
-from surefoot.errors import ConfigError
+from surefoot.errors import ConfigError, ListenError
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -18,7 +18,8 @@ _BACKLOG = 512
 
 def bind_socket(host: str, port: int) -> socket.socket:
     """A socket that listens on `host` and `port` (0: any free one). Raises `ConfigError` naming
-    them when the address is not this machine's, the port is taken, or may not be used."""
+    them, as a `ListenError` when the address is not this machine's, the port is taken, or may not
+    be used."""
     if not 0 <= port <= 65535:
         raise ConfigError(f"port is {port}; it must be between 0 and 65535", param="port")
     family, address = _resolve(host, port)
@@ -70,13 +71,13 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
     return family, address  # type: ignore[return-value]
 
 
-def _refusal(host: str, port: int, error: OSError) -> ConfigError:
+def _refusal(host: str, port: int, error: OSError) -> ListenError:
     if error.errno == errno.EADDRINUSE:
-        return ConfigError(f"port {port} on {host} is taken by another program", param="port")
+        return ListenError(f"port {port} on {host} is taken by another program", param="port")
     if error.errno in (errno.EACCES, errno.EPERM):
-        return ConfigError(
+        return ListenError(
             f"port {port} on {host} may not be used without more rights", param="port"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return ConfigError(f"host {host} is not an address of this machine", param="host")
-    return ConfigError(f"cannot listen on {host} port {port}: {error.strerror}", param="host")
+        return ListenError(f"host {host} is not an address of this machine", param="host")
+    return ListenError(f"cannot listen on {host} port {port}: {error.strerror}", param="host")
