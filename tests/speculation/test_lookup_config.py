@@ -98,5 +98,5 @@ def test_default_policy_of_a_backend(backend: str, policy: DraftPolicy) -> None:
     assert DraftPolicy.default_for(backend) is policy
 
 
-def test_policies_are_graded_and_gated() -> None:
-    assert [str(policy) for policy in DraftPolicy] == ["graded", "gated"]
+def test_policies_are_graded_gated_and_goodput() -> None:
+    assert [str(policy) for policy in DraftPolicy] == ["graded", "gated", "goodput"]

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from surefoot.engine.engine import Engine
     from surefoot.loading.model import LoadedModel
     from surefoot.loading.store import ModelStore
-    from surefoot.scheduling.prompt_lookup import PromptLookup
+    from surefoot.scheduling.prompt_lookup import PromptLookup, StepPricesAt
     from surefoot.speculation.drafter import PromptLookupDrafter
+    from surefoot.speculation.goodput import GoodputDrafter
 
 BACKEND = "CPUExecutionProvider"
 """What the engine computes on."""
@@ -63,7 +64,7 @@ class WatchedLookup:
     def __init__(self, config: PromptLookupConfig, params: SamplingParams) -> None:
         self._config = config
         self._params = params
-        self._drafter: PromptLookupDrafter | None = None
+        self._drafter: PromptLookupDrafter | GoodputDrafter | None = None
 
     def make(self, store: ModelStore, engine: Engine, model: LoadedModel) -> PromptLookup:
         """For `cli.assembly`. Runs every width that a round may have once."""
@@ -71,8 +72,10 @@ class WatchedLookup:
         from surefoot.scheduling.prompt_lookup import PromptLookup
 
         warm_up_widths(engine, self._config.max_draft, [self._params])
-        start = self._config.plain_rounds_before_pipeline
-        return PromptLookup(self._new_drafter, synchronous_start=start)
+        start, prices = self._config.plain_rounds_before_pipeline, None
+        if self._config.prices_rounds:
+            prices = _stored_or_assumed(store, engine, model, self._config.max_draft)
+        return PromptLookup(self._new_drafter, step_prices=prices, synchronous_start=start)
 
     def summary_line(self, num_tokens: int) -> str:
         """The last row's counts for a reply of `num_tokens`."""
@@ -81,8 +84,24 @@ class WatchedLookup:
         stats = self._drafter.stats if self._drafter else PromptLookupStats()
         return stats.summary_line(num_tokens)
 
-    def _new_drafter(self, end_ids: frozenset[int]) -> PromptLookupDrafter:
+    def _new_drafter(self, end_ids: frozenset[int]) -> PromptLookupDrafter | GoodputDrafter:
         from surefoot.speculation.drafter import PromptLookupDrafter
+        from surefoot.speculation.goodput import GoodputDrafter
 
-        self._drafter = PromptLookupDrafter(self._config, end_ids)
+        if self._config.prices_rounds:
+            self._drafter = GoodputDrafter(self._config, end_ids)
+        else:
+            self._drafter = PromptLookupDrafter(self._config, end_ids)
         return self._drafter
+
+
+def _stored_or_assumed(
+    store: ModelStore, engine: Engine, model: LoadedModel, max_draft: int
+) -> StepPricesAt:
+    """The prices of `surefoot calibrate` or of a server here, else assumed ones: one reply is too
+    short to measure for."""
+    from surefoot.cli.step_costs import CostTables, stored_tables
+    from surefoot.runtime.calibration import ASSUMED
+
+    stored = stored_tables(store.costs, engine, model, max_draft)
+    return (stored or CostTables(ASSUMED, ASSUMED, "assumed")).step_prices(max_draft)

@@ -20,13 +20,15 @@ from surefoot.speculation.traces import read_traces
 
 class ReplayPolicy(StrEnum):
     """`fixed`: every match proposes `--draft-max`. The `server-` ones add the break-even rule
-    with the table's own prices."""
+    with the table's own prices; `goodput` prices by the table wherever it runs, and its rows learn
+    from the traces before them."""
 
     GRADED = "graded"
     GATED = "gated"
     FIXED = "fixed"
     SERVER_GRADED = "server-graded"
     SERVER_GATED = "server-gated"
+    GOODPUT = "goodput"
 
 
 def replay(
@@ -56,6 +58,8 @@ def policy_of(kind: ReplayPolicy, base: PromptLookupConfig) -> Policy:
     """The policy a name stands for."""
     if kind is ReplayPolicy.FIXED:
         return Policy(f"fixed {base.max_draft}", replace(base, adaptive=False))
+    if kind is ReplayPolicy.GOODPUT:
+        return Policy(str(kind), replace(base, policy=DraftPolicy.GOODPUT))
     graded = kind in (ReplayPolicy.GRADED, ReplayPolicy.SERVER_GRADED)
     ruled = replace(base, policy=DraftPolicy.GRADED if graded else DraftPolicy.GATED)
     if kind in (ReplayPolicy.GRADED, ReplayPolicy.GATED):

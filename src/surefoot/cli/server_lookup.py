@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surefoot.loading.model import LoadedModel
     from surefoot.loading.store import ModelStore
     from surefoot.scheduling.prompt_lookup import PromptLookup
+    from surefoot.speculation.goodput_prices import StepPrices
 
 
 class DraftKind(StrEnum):
@@ -61,6 +62,8 @@ def lookup_options(
             f"--prompt-lookup-max-batch is {max_batch}; it must be between 1 and 64",
             param="prompt_lookup_max_batch",
         )
+    if base.prices_rounds:
+        return _goodput_options(base, min_tokens_per_round, max_batch)
     if min_tokens_per_round == ThresholdKind.OFF:
         return LookupOptions(base, ThresholdKind.OFF, None, max_batch)
     if min_tokens_per_round == ThresholdKind.AUTO:
@@ -80,6 +83,19 @@ def lookup_options(
     return LookupOptions(config, ThresholdKind.GIVEN, threshold, max_batch)
 
 
+def _goodput_options(
+    base: PromptLookupConfig, min_tokens_per_round: str, max_batch: int
+) -> LookupOptions:
+    """GOODPUT has no break-even rule to set. Raises `ConfigError` for a number."""
+    if min_tokens_per_round not in (ThresholdKind.AUTO, ThresholdKind.OFF):
+        raise ConfigError(
+            f"--min-tokens-per-round is {min_tokens_per_round}; the goodput policy prices every "
+            "round itself: leave the flag at auto",
+            param="min_tokens_per_round",
+        )
+    return LookupOptions(base, ThresholdKind.OFF, None, max_batch)
+
+
 class ServerLookup:
     """Makes the scheduler's part once the engine is there, and tells what was resolved. Without a
     stored cost table it starts on an assumed one and offers the measuring as idle work."""
@@ -88,7 +104,7 @@ class ServerLookup:
 
     def __init__(self, options: LookupOptions) -> None:
         self._options = options
-        self._tables = CostTables(ASSUMED, ASSUMED, "assumed until measured here")
+        self._take(CostTables(ASSUMED, ASSUMED, "assumed until measured here"))
         self._part: PromptLookup | None = None
         self.idle_work: Iterator[None] | None = None
 
@@ -102,7 +118,7 @@ class ServerLookup:
         if stored is None:
             self.idle_work = self._measure(store, engine, model)
         else:
-            self._tables = stored
+            self._take(stored)
         warm_up_widths(engine, max_draft, [GREEDY, SAMPLED])
         return self.resolve(self._tables)
 
@@ -110,7 +126,7 @@ class ServerLookup:
         """Measure and take the tables over, for rows that run and for the next start."""
         max_draft, window = self._options.config.max_draft, engine.num_windows
         tables = yield from measuring(engine, model, max_draft, window=window)
-        self._tables = tables
+        self._take(tables)
         if tables.quiet:
             store_tables(tables, store.costs, engine, model)
         else:
@@ -124,13 +140,21 @@ class ServerLookup:
 
         options = self._options
         priced = options.kind is ThresholdKind.AUTO and options.config.adaptive
-        self._tables = tables
+        self._take(tables)
         self._part = PromptLookup.from_config(
             options.config,
             max_batch=options.max_batch,
             round_costs=self._price if priced else None,
+            step_prices=self._price_steps if options.config.prices_rounds else None,
         )
         return self._part
+
+    def _take(self, tables: CostTables) -> None:
+        self._tables = tables
+        self._step_prices = tables.step_prices(self._options.config.max_draft)
+
+    def _price_steps(self, context: int, sampled: bool) -> StepPrices:
+        return self._step_prices(context, sampled)
 
     def _price(self, context: int, synchronous_ticks: float, sampled: bool) -> tuple[float, ...]:
         max_draft = self._options.config.max_draft
@@ -199,6 +223,8 @@ class ServerLookup:
 def _describe_rule(options: LookupOptions) -> str:
     if not options.config.adaptive:
         return "off: drafts are not adaptive"
+    if options.config.prices_rounds:
+        return "none: goodput prices each round before it, and each row keeps a ledger"
     if options.kind is ThresholdKind.OFF:
         return "off (--min-tokens-per-round off)"
     config = options.config

@@ -44,6 +44,9 @@ from surefoot.scheduling.row import Row
 from surefoot.speculation.acceptance import proposal_room
 from surefoot.speculation.config import PLAIN_ROUNDS_BEFORE_PIPELINE, PromptLookupConfig
 from surefoot.speculation.drafter import PromptLookupDrafter
+from surefoot.speculation.goodput import GoodputDrafter
+from surefoot.speculation.goodput_counts import ServerPrior
+from surefoot.speculation.goodput_prices import StepPrices
 from surefoot.speculation.overlap import OverlapMeter
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,10 @@ RoundCosts = Callable[[int, float, bool], tuple[float, ...]]
 """`round_costs(context, synchronous_ticks, sampled)`: what a round costs by width, in plain steps,
 at a sequence of `context` tokens, when `synchronous_ticks` synchronous plain ticks follow a drafted
 round on average. `sampled`: each fed position pays for a draw from its logits."""
+
+StepPricesAt = Callable[[int, bool], StepPrices]
+"""`step_prices(context, sampled)`: what GOODPUT's rows choose between at a sequence of `context`
+tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +103,8 @@ class LookupCounts:
 
 class PromptLookup:
     """`new_drafter` None: nobody is ever asked. Rows are asked while at most `max_batch` decode.
-    `round_costs` None: the drafters keep the prices of their own configuration. Rows of more than
-    `context_limit` tokens are not asked."""
+    `round_costs` None: the drafters keep the prices of their own configuration; `step_prices` None:
+    GOODPUT's keep their last ones. Rows of more than `context_limit` tokens are not asked."""
 
     def __init__(
         self,
@@ -105,12 +112,14 @@ class PromptLookup:
         *,
         max_batch: int = 2,
         round_costs: RoundCosts | None = None,
+        step_prices: StepPricesAt | None = None,
         synchronous_start: float = PLAIN_ROUNDS_BEFORE_PIPELINE,
         context_limit: int | None = PROMPT_LOOKUP_PAGED_CONTEXT_LIMIT,
     ) -> None:
         self._new_drafter = new_drafter
         self._max_batch = max_batch
         self._round_costs = round_costs
+        self._step_prices = step_prices
         self._context_limit = context_limit
         self._overlap = OverlapMeter(synchronous_start)
         self.counts = LookupCounts()
@@ -122,12 +131,22 @@ class PromptLookup:
         *,
         max_batch: int = 2,
         round_costs: RoundCosts | None = None,
+        step_prices: StepPricesAt | None = None,
     ) -> PromptLookup:
-        """Prompt lookup with the real drafter."""
+        """Prompt lookup with the real drafters. GOODPUT needs `step_prices`; its rows learn from
+        each other."""
+        prior = ServerPrior()
+
+        def new_drafter(end_ids: frozenset[int]) -> Drafter:
+            if config.prices_rounds:
+                return GoodputDrafter(config, end_ids, prior)
+            return PromptLookupDrafter(config, end_ids)
+
         return cls(
-            lambda end_ids: PromptLookupDrafter(config, end_ids),
+            new_drafter,
             max_batch=max_batch,
             round_costs=round_costs,
+            step_prices=step_prices,
             synchronous_start=config.plain_rounds_before_pipeline,
         )
 
@@ -157,6 +176,7 @@ class PromptLookup:
             assert row.drafter is not None
             invariants.i4_ask_settled(row)
             invariants.i5_batch_fits(len(rows), self._max_batch)
+            self._situate(row, in_flight)
             draft = tuple(row.drafter.draft_block(_room(row, capacity, in_flight)))
             row.asked = True
             drafts[row] = draft
@@ -221,6 +241,11 @@ class PromptLookup:
         if row.drafter is not None:
             row.num_told += len(tokens)
             invariants.i4_drafter_context(row, row.num_told)
+
+    def _situate(self, row: Row, in_flight: bool) -> None:
+        if self._step_prices is not None and isinstance(row.drafter, GoodputDrafter):
+            sampled = row.request.sampling.needs_logits
+            row.drafter.situate(self._step_prices(len(row.tokens), sampled), in_flight)
 
     def _start_drafter(self, row: Row) -> None:
         if self._new_drafter is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import StepCosts
+from surefoot.speculation.goodput_counts import ServerPrior
 from surefoot.speculation.hindsight import hindsight_optimum
 from surefoot.speculation.overlap import OverlapMeter
 from surefoot.speculation.replay import replay_trace
@@ -85,7 +86,10 @@ def compare(
 def policy_totals(traces: Sequence[Trace], costs: StepCosts, policy: Policy) -> PolicyTotals:
     """One policy over all traces, in their order."""
     meter = OverlapMeter(policy.config.plain_rounds_before_pipeline) if policy.priced else None
-    walks = [replay_trace(trace, policy.config, costs, overlap=meter) for trace in traces]
+    prior = ServerPrior()
+    walks = [
+        replay_trace(trace, policy.config, costs, overlap=meter, prior=prior) for trace in traces
+    ]
     return PolicyTotals(
         name=policy.name,
         num_tokens=sum(walk.num_tokens for walk in walks),

@@ -30,10 +30,12 @@ MAX_DRAFT_LIMIT = 64
 
 
 class DraftPolicy(StrEnum):
-    """How the governor spends a row's budget; `DraftGovernor` has the rules."""
+    """How a row's budget is spent: `DraftGovernor` has the rules of the first two,
+    `goodput.GoodputDrafter` is the third."""
 
     GRADED = "graded"
     GATED = "gated"
+    GOODPUT = "goodput"
 
     @classmethod
     def default_for(cls, backend_name: str) -> DraftPolicy:
@@ -100,6 +102,11 @@ class PromptLookupConfig:
         _require_int("min_paused_span", self.min_paused_span, 0, 65536)
         _require_int("plain_rounds_before_pipeline", self.plain_rounds_before_pipeline, 0, 64)
         self._check_break_even()
+
+    @property
+    def prices_rounds(self) -> bool:
+        """Whether rows need a `goodput.GoodputDrafter`."""
+        return self.adaptive and self.policy is DraftPolicy.GOODPUT
 
     def _check_break_even(self) -> None:
         threshold = self.min_tokens_per_round

@@ -78,10 +78,15 @@ class NgramIndex:
 
     def propose(self, context: Sequence[int], max_tokens: int) -> list[int]:
         """As `find`, with up to `max_tokens` tokens."""
+        end = self.locate(context)
+        return [] if end is None else list(context[end : end + max_tokens])
+
+    def locate(self, context: Sequence[int]) -> int | None:
+        """Where the tokens that `find` proposes begin in `context`; None without a match."""
         length = len(context)
         assert length == self._length, (length, self._length)
         for size, table in self._tables:
             end = table.get(tuple(context[length - size :])) if length > size else None
             if end is not None:
-                return list(context[end : end + max_tokens])
-        return []
+                return end
+        return None

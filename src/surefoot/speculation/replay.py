@@ -42,6 +42,9 @@ from surefoot.speculation.acceptance import accepted_prefix, emitted_tokens, pro
 from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.costs import StepCosts
 from surefoot.speculation.drafter import PromptLookupDrafter, PromptLookupStats
+from surefoot.speculation.goodput import GoodputDrafter
+from surefoot.speculation.goodput_counts import ServerPrior
+from surefoot.speculation.goodput_prices import PriceBook
 from surefoot.speculation.overlap import OverlapMeter
 from surefoot.speculation.traces import Trace
 
@@ -122,15 +125,17 @@ def replay_trace(
     costs: StepCosts,
     *,
     overlap: OverlapMeter | None = None,
+    prior: ServerPrior | None = None,
 ) -> Replay:
     """Walk `trace` under `config` and price it by `costs`.
 
     `overlap` given: the row is priced as on a server with automatic thresholds. Before each
     drafted round is recorded its drafter gets `costs.round_costs` of the context bucket, the
     round's tokens counted, and of the meter's mean, the round not counted; one meter goes
-    through all traces of a server.
+    through all traces of a server. GOODPUT is priced by `costs` always; `prior` is what its
+    server has learned, and learns on.
     """
-    walk = _Walk(trace, config, costs if overlap is not None else None, overlap)
+    walk = _Walk(trace, _new_drafter(trace, config, prior), costs, overlap)
     walk.run()
     plain = plain_ticks(trace)
     return Replay(
@@ -153,21 +158,31 @@ def plain_ticks(trace: Trace) -> list[Tick]:
     ]
 
 
+def _new_drafter(
+    trace: Trace, config: PromptLookupConfig, prior: ServerPrior | None
+) -> PromptLookupDrafter | GoodputDrafter:
+    if config.prices_rounds:
+        return GoodputDrafter(config, trace.end_ids, prior)
+    return PromptLookupDrafter(config, trace.end_ids)
+
+
 class _Walk:
     """The row of the module's diagram. `emitted` counts the tokens read so far."""
 
     def __init__(
         self,
         trace: Trace,
-        config: PromptLookupConfig,
-        pricing: StepCosts | None,
+        drafter: PromptLookupDrafter | GoodputDrafter,
+        costs: StepCosts,
         overlap: OverlapMeter | None,
     ) -> None:
+        config = drafter.config
         self._trace = trace
-        self._pricing = pricing
+        self._pricing = costs if overlap is not None else None
         self._overlap = overlap or OverlapMeter(config.plain_rounds_before_pipeline)
         self._max_draft = config.max_draft
-        self.drafter = PromptLookupDrafter(config, trace.end_ids)
+        self._prices = PriceBook(costs, config.max_draft)
+        self.drafter = drafter
         self.drafter.start(trace.prompt, trace.emitted[0])
         self.ticks: list[Tick] = []
         self.rounds: list[VerifyRound] = []
@@ -201,7 +216,11 @@ class _Walk:
 
     def _ask(self, *, in_flight: bool) -> list[int]:
         room = self._room(in_flight=in_flight)
-        return self.drafter.draft_block(room) if room else []
+        if not room:
+            return []
+        if isinstance(self.drafter, GoodputDrafter):
+            self.drafter.situate(self._prices.at(self._context), in_flight)
+        return self.drafter.draft_block(room)
 
     def _lookahead_tick(self) -> None:
         draft = self._ask(in_flight=True)

@@ -1,0 +1,57 @@
+"""What the steps that a row may choose between cost, in plain steps.
+
+Owns the prices of one context bucket and the book of all of them, made once from a cost table so
+that an ask does no arithmetic over seconds. It must not know tokens or policies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surefoot.speculation.costs import CostBucket, StepCosts
+
+
+@dataclass(frozen=True, slots=True)
+class StepPrices:
+    """Prices at one context, in its pipelined plain steps.
+
+    `exit_cost`: what a synchronous plain step costs beyond a pipelined one, at least 0; every
+    stay outside the pipeline ends with one. `verify[w]`: a verify forward of `w` fed tokens, from
+    0 (no round, 0.0) to the widest.
+    """
+
+    exit_cost: float
+    verify: tuple[float, ...]
+
+    @classmethod
+    def of(cls, bucket: CostBucket, max_draft: int) -> StepPrices:
+        """The bucket's prices for drafts of up to `max_draft` tokens."""
+        widths = range(1, max_draft + 2)
+        return cls(
+            exit_cost=max(bucket.relative_synchronous - 1.0, 0.0),
+            verify=(0.0, *(bucket.relative(width) for width in widths)),
+        )
+
+    @property
+    def max_draft(self) -> int:
+        """Drafts of the widest priced round."""
+        return len(self.verify) - 2
+
+    def worst_loss(self, num_drafts: int) -> float:
+        """What a round of `num_drafts` loses when none lands: it emits one token, and the
+        pipeline is to be entered again."""
+        return self.verify[num_drafts + 1] - 1.0 + self.exit_cost
+
+
+class PriceBook:
+    """`StepPrices` of every bucket of `costs`."""
+
+    def __init__(self, costs: StepCosts, max_draft: int) -> None:
+        self._costs = costs
+        self._prices = {
+            bucket.context: StepPrices.of(bucket, max_draft) for bucket in costs.buckets
+        }
+
+    def at(self, context: int) -> StepPrices:
+        """The prices of the bucket nearest to `context` tokens."""
+        return self._prices[self._costs.bucket_for(context).context]
