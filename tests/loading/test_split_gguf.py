@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from model_files import SmallModel, write_gguf
 from surefoot.errors import ModelError
-from surefoot.loading.folder import model_in
+from surefoot.loading.folder import model_in, part_name
+from surefoot.loading.gguf_parts import open_parts
 from surefoot.loading.open import load_model
 
 MODEL = SmallModel("qwen3")
@@ -21,25 +24,36 @@ def part(folder: Path, number: int, stem: str = "x") -> Path:
     return folder / f"{stem}-{number:05d}-of-00003.gguf"
 
 
+def write_part(
+    path: Path,
+    place: tuple[int, int],
+    total: int,
+    tensors: Mapping[str, NDArray[np.float32]],
+    metadata: Mapping[str, object] | None = None,
+) -> None:
+    """Part number and count, from one, in `place`."""
+    writer = gguf.GGUFWriter(str(path), MODEL.architecture)
+    for key, value in (metadata or {}).items():
+        (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(key, value)
+    writer.add_uint16("split.no", place[0] - 1)
+    writer.add_uint16("split.count", place[1])
+    writer.add_int32("split.tensors.count", total)
+    for name, values in tensors.items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def write_parts(folder: Path, stem: str = "x", seed: int = 0, model: SmallModel = MODEL) -> Path:
     """Three parts as `gguf-split` makes them: metadata in the first, tensors in all."""
     folder.mkdir(exist_ok=True)
     tensors = model.tensors(seed)
-    names = list(tensors)
     for number in range(1, 4):
-        writer = gguf.GGUFWriter(str(part(folder, number, stem)), model.architecture)
-        if number == 1:
-            for key, value in model.metadata().items():
-                (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(key, value)
-        writer.add_uint16("split.no", number - 1)
-        writer.add_uint16("split.count", 3)
-        writer.add_int32("split.tensors.count", len(names))
-        for name in names[number - 1 :: 3]:
-            writer.add_tensor(name, tensors[name])
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        held = {name: tensors[name] for name in list(tensors)[number - 1 :: 3]}
+        metadata = model.metadata() if number == 1 else None
+        write_part(part(folder, number, stem), (number, 3), len(tensors), held, metadata)
     return folder
 
 
@@ -84,6 +98,82 @@ def test_a_part_of_another_model_is_named(tmp_path: Path) -> None:
     message = "x-00002-of-00003.gguf belongs to another model than x-00001-of-00003.gguf"
     with pytest.raises(ModelError, match=message):
         load_model(part(folder, 1))
+
+
+def test_the_odd_one_out_is_named_even_if_it_is_the_first(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path)
+    other = write_parts(tmp_path / "other", model=SmallModel("qwen3", layers=3))
+    shutil.copy(part(other, 1), part(folder, 1))
+    message = (
+        "x-00001-of-00003.gguf belongs to another model than x-00002-of-00003.gguf: "
+        "the one counts 35 tensors, the other 24"
+    )
+    for number in (1, 2, 3):
+        with pytest.raises(ModelError, match=message):
+            load_model(part(folder, number))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["ab", "cd", "bc"],
+            "x-00003-of-00003.gguf belongs to another model than x-00001-of-00003.gguf: "
+            "both have tensor b",
+        ),
+        (
+            ["bc", "ab", "cd"],
+            "x-00001-of-00003.gguf belongs to another model than x-00002-of-00003.gguf: "
+            "both have tensor b",
+        ),
+        (
+            ["abc", "cde"],
+            "x-00002-of-00002.gguf belongs to another model than x-00001-of-00002.gguf: "
+            "both have tensor c",
+        ),
+        (
+            ["ab", "cd"],
+            "x-00001-of-00002.gguf: the parts hold 4 tensors together, not 6: "
+            "one of them belongs to another model",
+        ),
+    ],
+)
+def test_the_part_that_overlaps_with_most_is_named(
+    names: list[str], message: str, tmp_path: Path
+) -> None:
+    count = len(names)
+    paths = [tmp_path / part_name("x", number, count) for number in range(1, count + 1)]
+    for number, (path, held) in enumerate(zip(paths, names, strict=True), start=1):
+        write_part(path, (number, count), 6, {name: np.zeros(4, np.float32) for name in held})
+    with pytest.raises(ModelError) as caught:
+        open_parts(paths[0])
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "message"),
+    [
+        (
+            "blk.0.ffn_down.weight",
+            "blk.0.ffn_down.weight",
+            "tensor blk.0.ffn_down.weight has shape [3, 3], the metadata calls for [64, 96]",
+        ),
+        ("blk.0.ffn_down.weight", "blk.0.bias", "tensor blk.0.bias is no part of a qwen3 model"),
+    ],
+)
+def test_a_part_with_a_tensor_that_does_not_fit_is_named(
+    name: str, held: str, message: str, tmp_path: Path
+) -> None:
+    """Its number of tensors does not tell it from the right one."""
+    folder = write_parts(tmp_path)
+    tensors = MODEL.tensors()
+    place = list(tensors).index(name) % 3 + 1
+    changed = {other: tensors[other] for other in list(tensors)[place - 1 :: 3] if other != name}
+    changed[held] = np.zeros((3, 3), np.float32)
+    write_part(part(folder, place), (place, 3), len(tensors), changed)
+    with pytest.raises(ModelError) as caught:
+        load_model(part(folder, place % 3 + 1))
+    assert caught.value.message.startswith(f"{part(folder, place).name}: {message}")
 
 
 def test_a_part_with_a_lost_name_is_refused(tmp_path: Path) -> None:

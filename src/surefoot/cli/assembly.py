@@ -191,7 +191,6 @@ def text_of_folder(text: TextFiles) -> tuple[Tokenizer, ChatTemplate | None]:
         end_ids=text.end_ids,
     )
     if text.chat_template is None:
-        say("the model has no chat template: only plain completions are served")
         return tokenizer, None
     return tokenizer, ChatTemplate(
         text.chat_template, bos_text=text.bos_text or "", eos_text=text.eos_text or ""

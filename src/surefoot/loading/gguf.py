@@ -37,14 +37,14 @@ def load_gguf(path: Path) -> LoadedModel:
     that is missing or that the architecture has not.
     """
     files = open_parts(path)
-    weights = GgufWeights(path.name, [tensor for file in files for tensor in file.tensors])
+    weights = GgufWeights(path.name, files)
     shapes = weights.shapes()
     if "token_embd.weight" not in shapes:
         raise ModelError(f"{path.name}: tensor token_embd.weight is missing")
     vocab_size = next(iter(shapes["token_embd.weight"]), 0)
     metadata = files[0].metadata
     spec = read_spec(path.name, metadata, vocab_size, shapes, weights.rope_freqs())
-    check_tensors(path.name, spec, shapes)
+    check_tensors(path.name, spec, shapes, weights.file_of)
     return LoadedModel(
         name=path.name,
         spec=spec,
@@ -60,15 +60,20 @@ class GgufWeights:
     """The tensors of one model, converted when loaded. Raises `ModelError` for a vector that is
     not stored as floats."""
 
-    def __init__(self, file: str, tensors: Iterable[ReaderTensor]) -> None:
-        self._file = file
-        self._tensors = {tensor.name: tensor for tensor in tensors}
+    def __init__(self, model: str, files: Sequence[GgufFile]) -> None:
+        self._model = model
+        self._tensors = {tensor.name: tensor for file in files for tensor in file.tensors}
+        self._files = {tensor.name: file.name for file in files for tensor in file.tensors}
         for name, tensor in self._tensors.items():
             if len(tensor.shape) == 1 and tensor.tensor_type not in FLOATS:
                 raise ModelError(
-                    f"{file}: tensor {name} is a vector of type {tensor.tensor_type.name}; "
+                    f"{self.file_of(name)}: tensor {name} is a vector of type {tensor.tensor_type.name}; "
                     f"vectors are {', '.join(kind.name for kind in FLOATS)}"
                 )
+
+    def file_of(self, name: str) -> str:
+        """The name of the file, a part it may be, that holds the tensor."""
+        return self._files.get(name, self._model)
 
     def names(self) -> Iterable[str]:
         return [name for name in self._tensors if name != ROPE_FREQS]
@@ -86,7 +91,9 @@ class GgufWeights:
         tensor = self._get(name)
         weight = CONVERTERS[tensor.tensor_type](tensor.data)
         if not is_finite(weight):
-            raise ModelError(f"{self._file}: tensor {name} holds values that are not finite")
+            raise ModelError(
+                f"{self.file_of(name)}: tensor {name} holds values that are not finite"
+            )
         return weight
 
     def type_of(self, name: str) -> str:
@@ -103,12 +110,14 @@ class GgufWeights:
             return ()
         weight = self.load(ROPE_FREQS)
         if not isinstance(weight, DenseWeight) or weight.values.ndim != 1:
-            raise ModelError(f"{self._file}: tensor {ROPE_FREQS} is no vector of floats")
+            raise ModelError(
+                f"{self.file_of(ROPE_FREQS)}: tensor {ROPE_FREQS} is no vector of floats"
+            )
         return tuple(float(value) for value in weight.values)
 
     def _get(self, name: str) -> ReaderTensor:
         if name not in self._tensors:
-            raise ModelError(f"{self._file}: tensor {name} is missing")
+            raise ModelError(f"{self._model}: tensor {name} is missing")
         return self._tensors[name]
 
 

@@ -6,6 +6,7 @@ tensors all of them have together.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from surefoot.errors import ModelError
@@ -55,21 +56,40 @@ def _require(file: GgufFile, key: str, wanted: int) -> None:
 
 
 def _check_together(files: list[GgufFile]) -> None:
-    first = files[0]
-    total = first.metadata.get("split.tensors.count")
-    seen: dict[str, str] = {}
-    for file in files:
-        if file.metadata.get("split.tensors.count") != total:
+    """Raises for the part that differs from most, or overlaps with most. Parts hold no more about
+    the model than tensors and their number: one of another model with the same tensors passes."""
+    totals = [file.metadata.get("split.tensors.count") for file in files]
+    usual, _ = Counter(totals).most_common(1)[0]
+    for file, total in zip(files, totals, strict=True):
+        if total != usual:
+            other = files[totals.index(usual)]
             raise ModelError(
-                f"{file.name} belongs to another model than {first.name}: the one counts "
-                f"{file.metadata.get('split.tensors.count')} tensors, the other {total}"
+                f"{file.name} belongs to another model than {other.name}: the one counts "
+                f"{total} tensors, the other {usual}"
             )
+    _refuse_overlap(files)
+    found = sum(len(file.tensors) for file in files)
+    if found != usual:
+        raise ModelError(
+            f"{files[0].name}: the parts hold {found} tensors together, not {usual}: one of them "
+            "belongs to another model"
+        )
+
+
+def _refuse_overlap(files: list[GgufFile]) -> None:
+    shared: dict[tuple[str, str], str] = {}
+    owners: dict[str, list[str]] = {}
+    for file in files:
         for tensor in file.tensors:
-            if tensor.name in seen:
-                raise ModelError(
-                    f"{file.name} belongs to another model than {seen[tensor.name]}: "
-                    f"both have tensor {tensor.name}"
-                )
-            seen[tensor.name] = file.name
-    if len(seen) != total:
-        raise ModelError(f"{first.name}: the parts hold {len(seen)} tensors together, not {total}")
+            for owner in owners.setdefault(tensor.name, []):
+                shared.setdefault((file.name, owner), tensor.name)
+            owners[tensor.name].append(file.name)
+    if not shared:
+        return
+    overlaps = Counter(name for pair in shared for name in pair)
+    pair = max(shared, key=lambda pair: max(overlaps[name] for name in pair))
+    foreign = max(pair, key=lambda name: overlaps[name])
+    other = pair[1] if foreign == pair[0] else pair[0]
+    raise ModelError(
+        f"{foreign} belongs to another model than {other}: both have tensor {shared[pair]}"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import ModelSpec
@@ -48,26 +48,33 @@ def _layer_shapes(spec: ModelSpec) -> dict[str, Shape]:
     return shapes
 
 
-def check_tensors(file: str, spec: ModelSpec, found: Mapping[str, Shape]) -> None:
+def check_tensors(
+    file: str,
+    spec: ModelSpec,
+    found: Mapping[str, Shape],
+    file_of: Callable[[str], str] | None = None,
+) -> None:
     """Every tensor the graph needs is there in the right shape, and none besides: one that would
-    be left out means a model that this spec does not describe. Raises `ModelError`."""
+    be left out means a model that this spec does not describe. `file_of` tells which file holds a
+    tensor, where there are several. Raises `ModelError`."""
+    file_of = file_of or (lambda name: file)
     if spec.num_layers > len(found):
         raise ModelError(
             f"{file}: the metadata calls for {spec.num_layers} layers, there are {len(found)} "
             "tensors in all"
         )
     wanted = tensor_shapes(spec)
+    for name in found:
+        if name not in wanted:
+            raise ModelError(
+                f"{file_of(name)}: tensor {name} is no part of a {spec.architecture} model as "
+                "surefoot knows it, and leaving it out would make another model of it"
+            )
     for name, shape in wanted.items():
         if name not in found:
             raise ModelError(f"{file}: tensor {name} is missing")
         if found[name] != shape:
             raise ModelError(
-                f"{file}: tensor {name} has shape {list(found[name])}, "
+                f"{file_of(name)}: tensor {name} has shape {list(found[name])}, "
                 f"the metadata calls for {list(shape)}"
-            )
-    for name in found:
-        if name not in wanted:
-            raise ModelError(
-                f"{file}: tensor {name} is no part of a {spec.architecture} model as surefoot "
-                "knows it, and leaving it out would make another model of it"
             )

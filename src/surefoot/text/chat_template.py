@@ -56,10 +56,9 @@ class ChatTemplate:
 
     @classmethod
     def from_gguf_metadata(cls, metadata: Mapping[str, object]) -> ChatTemplate | None:
-        """The template of the file, or None with a warning: chat is not served then."""
+        """The template of the file, or None: chat is not served then."""
         source = metadata.get("tokenizer.chat_template")
         if not isinstance(source, str) or not source.strip():
-            log.warning("the model has no chat template: only plain completions are served")
             return None
         return cls(
             source,
