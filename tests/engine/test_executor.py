@@ -59,3 +59,29 @@ def test_nothing_is_taken_after_closing() -> None:
     executor.close()
     with pytest.raises(EngineError, match="the engine is closed"):
         executor.submit(lambda: None)
+
+
+def test_a_posted_call_that_fails_stops_the_engine(caplog: pytest.LogCaptureFixture) -> None:
+    """A copy of KV that did not happen would be read as if it had."""
+    executor = Executor("test")
+    gate = threading.Event()
+    executor.submit(lambda: gate.wait(TIMEOUT_S))
+    executor.post(lambda: [].pop())
+    queued_behind = executor.submit(lambda: "a step over that memory")
+    gate.set()
+    in_doubt = r"the engine's memory is in doubt \(IndexError\)"
+    with pytest.raises(EngineError, match=in_doubt):
+        queued_behind.result(TIMEOUT_S)
+    with pytest.raises(EngineError, match=in_doubt):
+        executor.submit(lambda: None)
+    assert "a call to the engine failed" in caplog.text
+    assert executor.close()
+
+
+def test_closing_does_not_wait_for_ever_for_a_call_that_hangs() -> None:
+    executor = Executor("test")
+    gate = threading.Event()
+    executor.submit(lambda: gate.wait(TIMEOUT_S))
+    assert not executor.close(timeout_s=0.01)
+    gate.set()
+    assert executor.close()

@@ -84,12 +84,14 @@ class StepPlan:
 class RowResult:
     """`tokens[j]` was sampled after fed index `sample_from + j`. `error` set: the row's forward
     failed, `tokens` is empty and its positions from `start` on are undefined. `logprobs` is
-    parallel to `tokens` when the row asked for them."""
+    parallel to `tokens` when the row asked for them. `out_of_memory`: of the error, that another
+    time the same forward may do."""
 
     row_id: int
     tokens: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None = None
     error: str | None = None
+    out_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ It keeps no counter about a row. What it does remember is the last step's tokens
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,12 @@ logger = logging.getLogger(__name__)
 MAX_JOINT_ROWS = 8
 """Rows of one forward; a plan with more runs as several. Each number of rows needs a session, and
 past eight rows the linear layers dominate, which a second forward reads again for little."""
+
+HANG_S = 10.0
+"""How long a forward that hangs may hold up the end of the program."""
+
+NO_MEMORY = re.compile(r"Failed to allocate memory|bad[ _]alloc", re.IGNORECASE)
+"""How ONNX Runtime's arena and the C++ library say it."""
 
 _DUMMY_TOKEN = 0
 
@@ -84,7 +91,7 @@ class Engine:
 
     def release_window(self, window: int) -> None:
         """Give the window's memory back once the steps submitted before have run."""
-        self._executor.submit(lambda: self._memory.release(window))
+        self._executor.post(lambda: self._memory.release(window))
 
     @property
     def num_blocks(self) -> int:
@@ -95,26 +102,27 @@ class Engine:
         for position, block in copies:
             assert 0 <= position <= self.capacity - BLOCK_TOKENS, (position, self.capacity)
             assert 0 <= block < self.num_blocks, (block, self.num_blocks)
-        self._executor.submit(lambda: self._store_blocks(window, copies))
+        self._executor.post(lambda: self._store_blocks(window, copies))
 
     def load_blocks(self, window: int, blocks: Sequence[int]) -> None:
         """Copy blocks to the window's beginning before the steps submitted after."""
         blocks = tuple(blocks)
         assert len(blocks) * BLOCK_TOKENS <= self.capacity, (len(blocks), self.capacity)
         assert all(0 <= block < self.num_blocks for block in blocks), (blocks, self.num_blocks)
-        self._executor.submit(lambda: self._blocks.load(self._memory.array(window), blocks))
+        self._executor.post(lambda: self._blocks.load(self._memory.array(window), blocks))
 
     def release_blocks(self, blocks: Sequence[int]) -> None:
         """Give the blocks' memory back once what was submitted before has run."""
         blocks = tuple(blocks)
-        self._executor.submit(lambda: self._blocks.release(blocks))
+        self._executor.post(lambda: self._blocks.release(blocks))
 
     def fill_window(self, window: int, length: int) -> None:
         """Make `length` positions of a free window valid noise, for measuring steps over them."""
         self._executor.submit(lambda: self._memory.fill(window, length)).result()
 
     def close(self) -> None:
-        self._executor.close()
+        if not self._executor.close(HANG_S):
+            logger.error("a forward still runs after %g s: it is left behind", HANG_S)
         self._graph.close()
 
     def _store_blocks(self, window: int, copies: Sequence[tuple[int, int]]) -> None:
@@ -188,8 +196,7 @@ class Engine:
                 results |= self._forward(live, [feeds[row.row_id] for row in live])
             except Exception as error:
                 logger.exception("a forward failed")
-                message = f"the forward failed ({type(error).__name__})"
-                results |= {row.row_id: RowResult(row.row_id, (), error=message) for row in live}
+                results |= {row.row_id: _failure(row, error) for row in live}
         return results
 
     def _resolve(self, row: RowPlan) -> list[int] | None:
@@ -229,6 +236,13 @@ class Engine:
             return feeds
         dummies = dummy_counts([len(feed) for feed in feeds], self._tiles)
         return [feed + [_DUMMY_TOKEN] * count for feed, count in zip(feeds, dummies, strict=True)]
+
+
+def _failure(row: RowPlan, error: Exception) -> RowResult:
+    """ONNX Runtime has no exception of its own for memory that it could not get."""
+    no_memory = isinstance(error, MemoryError) or NO_MEMORY.search(str(error)) is not None
+    message = f"the forward failed ({type(error).__name__})"
+    return RowResult(row.row_id, (), error=message, out_of_memory=no_memory)
 
 
 def _answer(row: RowPlan, feed: list[int], forward: Forward, first: int) -> RowResult:

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from surefoot.core.step import RowPlan, RowResult, StepEngine, StepHandle, StepPlan
+from surefoot.errors import EngineError, OutOfMemoryError, SurefootError
+
+NO_MEMORY = "the server is out of memory for this request; try again later"
 
 
 class EngineGoneError(RuntimeError):
@@ -72,6 +75,13 @@ class Forwards:
                 yield from self.read(self.submit([outcome.plan]))
             else:
                 yield outcome
+
+
+def row_error(result: RowResult) -> SurefootError:
+    """What the row of a failed result is failed with."""
+    if result.out_of_memory:
+        return OutOfMemoryError(NO_MEMORY)
+    return EngineError(result.error or "the forward failed")
 
 
 def _checked(plan: RowPlan, result: RowResult | None) -> RowResult:

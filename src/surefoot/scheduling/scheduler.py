@@ -15,10 +15,10 @@ from surefoot.config import SchedulerConfig
 from surefoot.core.events import Event, Failed, Finished, FinishReason
 from surefoot.core.request import Request
 from surefoot.core.step import RowPlan, StepEngine
-from surefoot.errors import ContextLengthError, EngineError, QueueTimeoutError, SurefootError
+from surefoot.errors import ContextLengthError, QueueTimeoutError, SurefootError
 from surefoot.scheduling import invariants
 from surefoot.scheduling.committing import commit_result, draft_of
-from surefoot.scheduling.forwards import Forwards, InFlight, Outcome
+from surefoot.scheduling.forwards import Forwards, InFlight, Outcome, row_error
 from surefoot.scheduling.integrity import check_integrity
 from surefoot.scheduling.lookahead import Lookahead
 from surefoot.scheduling.planning import chunk_lengths, plan_after, plan_chunk, plan_round
@@ -251,7 +251,7 @@ class Scheduler:
             if outcome.result.error is not None:
                 invariants.i7_failed_alone(row, outcome.num_rows)
                 self._roster.leave(row, failed=True)
-                self._events.append(Failed(row.row_id, EngineError(outcome.result.error)))
+                self._events.append(Failed(row.row_id, row_error(outcome.result)))
             else:
                 self._commit(row, outcome)
 
