@@ -68,7 +68,8 @@ class GgufWeights:
             if len(tensor.shape) == 1 and tensor.tensor_type not in FLOATS:
                 raise ModelError(
                     f"{self.file_of(name)}: tensor {name} is a vector of type "
-                    f"{tensor.tensor_type.name}; vectors are {', '.join(kind.name for kind in FLOATS)}"
+                    f"{tensor.tensor_type.name}; "
+                    f"vectors are {', '.join(kind.name for kind in FLOATS)}"
                 )
 
     def file_of(self, name: str) -> str:
