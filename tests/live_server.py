@@ -13,7 +13,10 @@ from server_fakes import FakeSink, Script, hold, served_model
 from surefoot.config import SchedulerConfig
 from surefoot.runtime.loop import EngineLoop
 from surefoot.runtime.mailbox import Mailbox
+from surefoot.scheduling.prefix_cache import PrefixCache
+from surefoot.scheduling.prompt_lookup import PromptLookup
 from surefoot.scheduling.scheduler import Scheduler
+from surefoot.scheduling.storage import RowStorage
 from surefoot.server.app import create_app
 from surefoot.server.limits import ServerConfig
 from surefoot.server.listening import base_url, bind_socket
@@ -66,12 +69,21 @@ def serving(
 
 
 class LiveLoop:
-    """The real scheduler, loop and mailbox over a scripted engine, and a server before them."""
+    """The real scheduler, loop and mailbox over a scripted engine, and a server before them. An
+    engine with blocks gets a prefix cache."""
 
-    def __init__(self, engine: ScriptedEngine, max_queue_depth: int, port: int = 0) -> None:
+    def __init__(
+        self,
+        engine: ScriptedEngine,
+        max_queue_depth: int,
+        port: int = 0,
+        prompt_lookup: PromptLookup | None = None,
+    ) -> None:
         self.engine = engine
         scheduling = SchedulerConfig(engine.num_windows, max_queue_depth)
-        self.scheduler = Scheduler(engine, scheduling)
+        prefixes = PrefixCache(engine, "scripted") if engine.num_blocks else None
+        storage = RowStorage(engine, prefixes=prefixes)
+        self.scheduler = Scheduler(engine, scheduling, prompt_lookup, storage=storage)
         self.loop = EngineLoop(self.scheduler)
         self.loop.start()
         self.server = LiveServer(port=port)
@@ -94,8 +106,12 @@ class LiveLoop:
 
 
 @contextmanager
-def looping(engine: ScriptedEngine, max_queue_depth: int = 256) -> Iterator[LiveLoop]:
-    live = LiveLoop(engine, max_queue_depth)
+def looping(
+    engine: ScriptedEngine,
+    max_queue_depth: int = 256,
+    prompt_lookup: PromptLookup | None = None,
+) -> Iterator[LiveLoop]:
+    live = LiveLoop(engine, max_queue_depth, prompt_lookup=prompt_lookup)
     try:
         yield live
     finally:
