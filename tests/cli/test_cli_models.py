@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from gguf import GGMLQuantizationType as Type
 
 from surefoot.cli.app import run
 from surefoot.cli.inspect import fits
 from surefoot.engine.graph_cache import hold
+from tiny_models import TinyModel
 
 
 @pytest.fixture
@@ -108,6 +110,53 @@ def test_inspect_shows_the_default_model(
     exact = json.loads(capsys.readouterr().out)
     assert exact["kv_bytes_per_1000_tokens"] == 2 * 30 * 3 * 64 * 4 * 1000
     assert exact["tensor_types"] == {"Q4_1": 210, "F32": 61, "Q8_0": 1}
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines"),
+    [
+        (
+            (),
+            [
+                "F16 in 15 tensors: float32, exactly",
+                "F32 in 5 tensors: float32, exactly",
+            ],
+        ),
+        (
+            ("--quantize", "q8"),
+            [
+                "F16 in 15 tensors: 8 bits, blocks of 32, "
+                "off by at most 0.38% of the largest value",
+                "F32 in 5 tensors: float32, exactly",
+            ],
+        ),
+    ],
+)
+def test_inspect_says_which_types_are_exact(
+    flags: tuple[str, ...],
+    lines: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = TinyModel(linear=Type.F16, tied=True).write(tmp_path / "tiny.gguf")
+    assert run(["inspect", str(path), *flags]) == 0
+    first = capsys.readouterr().out.splitlines()
+    start = next(place for place, line in enumerate(first) if line.startswith("computed as:"))
+    assert [line[15:] for line in first[start : start + 2]] == lines
+    assert first[start + 2].startswith("weights:")
+
+
+def test_inspect_says_what_each_kind_of_block_is_computed_as(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = TinyModel(linear=Type.Q4_1, embedding=Type.Q8_0).write(tmp_path / "tiny.gguf")
+    assert run(["inspect", str(path), "--json"]) == 0
+    computed = json.loads(capsys.readouterr().out)["computed"]
+    assert [(e["type_name"], e["num_tensors"], e["form"], e["exact"]) for e in computed] == [
+        ("Q4_1", 14, "4 bits, blocks of 32, offsets", True),
+        ("F32", 5, "float32", True),
+        ("Q8_0", 2, "8 bits, blocks of 32", True),
+    ]
 
 
 def test_inspect_of_a_file_that_is_no_model(

@@ -12,6 +12,7 @@ import typer
 
 from surefoot.cli.console import human_bytes, say
 from surefoot.cli.environment import free_memory, model_hub, model_store
+from surefoot.cli.options import QuantizeTo
 from surefoot.loading.resolve import resolve_model
 
 if TYPE_CHECKING:
@@ -27,11 +28,14 @@ def inspect(
         str, typer.Argument(help="A GGUF file, a model's folder, owner/name[:file] or 'default'.")
     ] = "default",
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    quantize: QuantizeTo = None,
 ) -> None:
     """Show a model's architecture, quantization and memory, and what would fit."""
+    from surefoot.cli.assembly import quantize_flag
     from surefoot.loading.open import load_model
 
-    loaded = load_model(resolve_model(model, model_store(), hub=model_hub(), say=say))
+    bits = quantize_flag(quantize)
+    loaded = load_model(resolve_model(model, model_store(), hub=model_hub(), say=say), bits)
     facts = model_facts(loaded, free_memory())
     if as_json:
         print(json.dumps(facts, indent=1))
@@ -48,7 +52,9 @@ def model_facts(loaded: LoadedModel, free: int | None) -> dict[str, object]:
         "fingerprint": loaded.fingerprint,
         "spec": asdict(spec),
         "tensor_types": dict(Counter(loaded.tensor_types.values()).most_common()),
-        "computed": [asdict(fidelity) for fidelity in fidelities(loaded)],
+        "computed": [
+            asdict(fidelity) | {"exact": fidelity.error < EXACT} for fidelity in fidelities(loaded)
+        ],
         "weight_bytes": loaded.weight_bytes,
         "kv_bytes_per_1000_tokens": 1000 * spec.kv_bytes_per_token,
         "kv_bytes_full_context": spec.context_length * spec.kv_bytes_per_token,
@@ -68,7 +74,7 @@ def fidelity_line(entry: Mapping[str, object]) -> str:
     """ "Q6_K in 9 tensors: 8 bits, blocks of 16, exactly"."""
     error = entry["error"]
     assert isinstance(error, float)
-    how = "exactly" if error < EXACT else f"off by at most {error:.2%} of the largest value"
+    how = "exactly" if entry["exact"] else f"off by at most {error:.2%} of the largest value"
     return f"{entry['type_name']} in {entry['num_tensors']} tensors: {entry['form']}, {how}"
 
 
