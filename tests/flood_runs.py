@@ -23,6 +23,7 @@ from surefoot.runtime.loop import EngineLoop, Inbox
 from surefoot.runtime.mailbox import Mailbox
 from surefoot.scheduling.prompt_lookup import PromptLookup
 from surefoot.scheduling.scheduler import Scheduler
+from surefoot.server.limits import ServerConfig
 from surefoot.speculation.config import PromptLookupConfig
 
 CANCELLED = ("cancelled before any token", "cancelled in the reply")
@@ -99,15 +100,21 @@ class CountedLoop(EngineLoop):
 
 
 class FloodedServer:
-    """A server over the real loop and scheduler. `close` ends everything and runs `check()`;
-    `model` fields are `served_model`'s."""
+    """A server over the real loop and scheduler. `close` ends everything and runs `check()`,
+    which means nothing once an engine is gone. `model` fields are `served_model`'s."""
 
-    def __init__(self, scheduler: Scheduler, port: int = 0, **model: Any) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        port: int = 0,
+        config: ServerConfig | None = None,
+        **model: Any,
+    ) -> None:
         self.scheduler = scheduler
         self.loop = EngineLoop(scheduler)
         self.loop.start()
         self.account = Account()
-        self.server = LiveServer(port=port)
+        self.server = LiveServer(config, port)
         self.url = self.server.url
         self.server.state.set_ready(
             served_model(
@@ -131,13 +138,17 @@ class FloodedServer:
     def close(self) -> None:
         self.server.server.stop()
         self.server.stop()
+        survived = self.loop.healthy
         assert self.loop.shutdown(drain=False, timeout=TIMEOUT_S)
-        self.scheduler.check()
+        if survived:
+            self.scheduler.check()
 
 
 @contextmanager
-def flooded(scheduler: Scheduler, port: int = 0, **model: Any) -> Iterator[FloodedServer]:
-    live = FloodedServer(scheduler, port, **model)
+def flooded(
+    scheduler: Scheduler, port: int = 0, config: ServerConfig | None = None, **model: Any
+) -> Iterator[FloodedServer]:
+    live = FloodedServer(scheduler, port, config, **model)
     try:
         yield live
     finally:

@@ -40,7 +40,7 @@ class Executor:
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Queue a call; its future holds what it returned or raised. Raises `EngineError` once
-        the executor is closed, since nothing would ever run the call, or after a posted call failed."""
+        the executor is closed (nothing would ever run the call), or a posted call failed."""
         future: Future[T] = Future()
 
         def run() -> None:
