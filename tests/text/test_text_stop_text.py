@@ -8,20 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from naive_stop import naive
 from surefoot.core.request import TextStepper
 from surefoot.text.stop_text import RowText, StopMatcher
 from tiny_text import tiny_tokenizer
 
 TINY = tiny_tokenizer()
-
-
-def naive(text: str, stops: list[str]) -> tuple[str, bool]:
-    """The first stop string to be complete ends the text; the longest of those that end there."""
-    for end in range(1, len(text) + 1):
-        ending = [stop for stop in stops if text[:end].endswith(stop)]
-        if ending:
-            return text[: end - max(map(len, ending))], True
-    return text, False
 
 
 def run(stops: list[str], chunks: list[str]) -> tuple[list[str], bool]:
