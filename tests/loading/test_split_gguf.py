@@ -181,3 +181,27 @@ def test_a_part_with_a_lost_name_is_refused(tmp_path: Path) -> None:
     renamed = part(folder, 1).rename(folder / "model.gguf")
     with pytest.raises(ModelError, match=r"model.gguf is one of 3 parts"):
         load_model(renamed)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_parts_are_opened_in_order(number: int, tmp_path: Path) -> None:
+    files = open_parts(part(write_parts(tmp_path), number))
+    assert [file.name for file in files] == [part(tmp_path, n).name for n in (1, 2, 3)]
+    assert [len(file.tensors) for file in files] == [8, 8, 8]
+    assert [file.metadata["split.no"] for file in files] == [0, 1, 2]
+    assert "qwen3.block_count" in files[0].metadata
+
+
+def test_a_whole_file_is_its_only_part(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "whole.gguf", "qwen3", MODEL.metadata(), MODEL.tensors())
+    (file,) = open_parts(path)
+    assert (file.name, len(file.tensors)) == ("whole.gguf", 24)
+
+
+def test_a_part_that_does_not_say_which_it_is(tmp_path: Path) -> None:
+    path = tmp_path / part_name("x", 1, 1)
+    write_gguf(path, "qwen3", MODEL.metadata(), MODEL.tensors())
+    with pytest.raises(
+        ModelError, match=r"x-00001-of-00001\.gguf is no such part: split.no in it is"
+    ):
+        open_parts(path)

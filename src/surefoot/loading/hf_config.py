@@ -28,6 +28,9 @@ FAMILIES = {
 }
 """`model_type` to the architecture's name in GGUF."""
 
+HUGE = 1 << 64
+"""What greater integers count as: more digits than floats hold must not break a message."""
+
 T = TypeVar("T", int, float)
 
 
@@ -37,14 +40,22 @@ class HfConfig:
     def __init__(self, folder: Path) -> None:
         self.name = folder.name
         whole = read_json(folder / "config.json")
-        self.text: Mapping[str, Any] = whole.get("text_config") or whole
-        self.quantization = whole.get("quantization") or whole.get("quantization_config")
+        self.text: Mapping[str, Any] = self._part(whole, "text_config") or whole
+        self.quantization = self._part(whole, "quantization") or self._part(
+            whole, "quantization_config"
+        )
         self.model_type = str(self.text.get("model_type", whole.get("model_type")))
         if self.model_type not in FAMILIES:
             raise ModelError(
                 f"{self.name}: model_type {self.model_type!r} is not supported; "
                 f"supported: {', '.join(FAMILIES)}"
             )
+
+    def _part(self, whole: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+        part = whole.get(key)
+        if part is not None and not isinstance(part, Mapping):
+            raise ModelError(f"{self.name}: {key} in config.json is {part!r}, not an object")
+        return part
 
     @property
     def architecture(self) -> str:
@@ -55,6 +66,8 @@ class HfConfig:
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ModelError(f"{self.name}: {key} in config.json is {value!r}, not a number")
+        if isinstance(value, int):
+            value = min(max(value, -HUGE), HUGE)
         if kind is int and not float(value).is_integer():
             raise ModelError(f"{self.name}: {key} in config.json is {value!r}, not a whole number")
         return kind(value)
@@ -84,7 +97,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Raises `ModelError` unless the file is a JSON object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path.parent.name}: {path.name} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path.parent.name}: {path.name} is no JSON object")

@@ -32,7 +32,7 @@ def load_hf_folder(
     stored, identity = read_folder(folder)
     has_head = any(name.endswith("lm_head.weight") for name in stored)
     spec = read_spec(config, has_head)
-    tensors = by_gguf_name(stored, config.architecture, spec.tied_embedding)
+    tensors = by_gguf_name(config.name, stored, config.architecture, spec.tied_embedding)
     source = _tensors(config, spec, tensors)
     shapes = source.shapes()
     check_tensors(folder.name, spec, shapes)

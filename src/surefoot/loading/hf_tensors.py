@@ -69,12 +69,19 @@ def gguf_name(name: str, architecture: str) -> str | None:
 
 
 def by_gguf_name(
-    tensors: Mapping[str, StoredTensor], architecture: str, tied: bool
+    file: str, tensors: Mapping[str, StoredTensor], architecture: str, tied: bool
 ) -> dict[str, StoredTensor]:
-    """The text model's tensors; of a tied model the output matrix is left out, it is the same."""
-    named = {gguf_name(name, architecture): tensor for name, tensor in tensors.items()}
-    unused = {None, "output.weight"} if tied else {None}
-    return {name: tensor for name, tensor in named.items() if name not in unused and name}
+    """The text model's tensors; of a tied model the output matrix is left out, it is the same.
+    Raises `ModelError` for two that stand for one."""
+    named: dict[str, StoredTensor] = {}
+    for stored, tensor in tensors.items():
+        name = gguf_name(stored, architecture)
+        if name is None or (tied and name.startswith("output.")):
+            continue
+        if name in named:
+            raise ModelError(f"{file}: tensor {stored} is there under another name too")
+        named[name] = tensor
+    return named
 
 
 class FloatTensors:

@@ -62,7 +62,8 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
             raise ModelError(f"{folder.name}: {path.name} cannot be read: {error}") from error
     source = settings.get("chat_template")
     if isinstance(source, list):
-        named = {entry.get("name"): entry.get("template") for entry in source}
+        entries = [entry for entry in source if isinstance(entry, Mapping)]
+        named = {entry.get("name"): entry.get("template") for entry in entries}
         source = named.get("default")
     if source is None and (folder / "chat_template.json").is_file():
         source = read_json(folder / "chat_template.json").get("chat_template")

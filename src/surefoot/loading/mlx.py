@@ -149,7 +149,8 @@ def _check(
     grouping: Grouping,
 ) -> None:
     words, scales, biases = parts
-    if words.dtype != "U32" or words.raw.ndim != 2 or scales.raw.shape != biases.raw.shape:
+    shapes_agree = words.raw.ndim == scales.raw.ndim == 2 and scales.raw.shape == biases.raw.shape
+    if words.dtype != "U32" or "U32" in (scales.dtype, biases.dtype) or not shapes_agree:
         raise ModelError(f"{file}: tensor {name} is no MLX matrix")
     outputs, groups = scales.raw.shape
     if words.raw.shape != (outputs, groups * grouping.group * grouping.bits // 32):

@@ -104,7 +104,7 @@ def _open(path: Path) -> tuple[dict[str, Any], NDArray[np.uint8]]:
         raise ModelError(f"{path.name} is no whole safetensors file: its header ends at {start}")
     try:
         header = json.loads(data[8:start].tobytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path.name} is no safetensors file: {error}") from error
     if not isinstance(header, dict):
         raise ModelError(f"{path.name} is no safetensors file: its header is a list")
@@ -114,8 +114,9 @@ def _open(path: Path) -> tuple[dict[str, Any], NDArray[np.uint8]]:
 def _tensor(file: str, name: str, entry: Any, data: NDArray[np.uint8]) -> StoredTensor:
     try:
         dtype, shape = str(entry["dtype"]), tuple(int(size) for size in entry["shape"])
-        begin, end = (_data_start(data) + int(offset) for offset in entry["data_offsets"])
-    except (KeyError, TypeError, ValueError) as error:
+        start = _data_start(data)
+        begin, end = (start + int(offset) for offset in entry["data_offsets"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{file}: the entry of tensor {name} is wrong: {error}") from error
     if dtype not in ITEM_TYPES:
         known = ", ".join(ITEM_TYPES)
@@ -128,7 +129,11 @@ def _tensor(file: str, name: str, entry: Any, data: NDArray[np.uint8]) -> Stored
             f"{file}: tensor {name} ends at byte {end}, the file has {len(data)}: it is truncated"
         )
     item = ITEM_TYPES[dtype]
-    if begin < 0 or min(shape, default=1) < 0 or end - begin != item.itemsize * math.prod(shape):
+    if (
+        begin < start
+        or min(shape, default=1) < 0
+        or end - begin != item.itemsize * math.prod(shape)
+    ):
         raise ModelError(f"{file}: tensor {name} has {end - begin} bytes for shape {list(shape)}")
     # Offsets need not be aligned; frombuffer-like views of unaligned bytes are fine for copies.
     raw = np.ndarray(shape, dtype=item, buffer=data.data, offset=begin)
