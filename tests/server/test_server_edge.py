@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import httpx
 import pytest
 
 from live_server import serving, status_of
@@ -218,6 +219,15 @@ def test_routes(method: str, path: str, status: int) -> None:
 
 def test_405_names_the_methods() -> None:
     assert Harness().get("/v1/completions").headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_field_without_a_name_is_named_too(stream: bool) -> None:
+    """Over a socket: what is no valid header would break the connection there."""
+    with serving(say("OK")) as (server, _):
+        body = {"prompt": "a", "x y": 1, "": 2, "stream": stream}
+        reply = httpx.post(server.url + "/v1/completions", json=body)
+        assert (reply.status_code, reply.headers["x-surefoot-ignored"]) == (200, "x?y, ?")
 
 
 def test_an_unexpected_error_is_a_500_that_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""`/metrics` after requests whose every number is known: over sockets, the real loop and scheduler."""
+"""`/metrics` after requests whose every number is known: real sockets, loop and scheduler."""
 
 from __future__ import annotations
 

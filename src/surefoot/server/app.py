@@ -36,6 +36,7 @@ from surefoot.server.openai_chat import ID_PREFIX as CHAT_PREFIX
 from surefoot.server.openai_chat import ChatFormat
 from surefoot.server.openai_completions import ID_PREFIX as COMPLETION_PREFIX
 from surefoot.server.openai_completions import CompletionFormat
+from surefoot.server.openapi import openapi_document
 from surefoot.server.replies import JsonReply, error_reply
 from surefoot.server.rows import LiveRows
 from surefoot.server.schema import CommonBody, parse_chat, parse_completion
@@ -64,6 +65,7 @@ class Api:
         self._workers = Workers()
         self._bodies = BodyReader(config.body, self._workers)
         self._gate = Gate(config.request.max_prompt_tokens, self._workers)
+        self._document = openapi_document(config)
         self.metrics = ServerMetrics(state)
         self.live = LiveRows(self.metrics)
 
@@ -130,6 +132,9 @@ class Api:
             }
         )
 
+    async def openapi(self, request: Request) -> Response:
+        return JsonReply(self._document)
+
     def count(self, path: str, method: str, status: int) -> None:
         route = path if path in KNOWN_PATHS else "other"
         known = method if method in ("GET", "POST", "HEAD", "OPTIONS") else "other"
@@ -144,6 +149,7 @@ class Api:
             Route("/health", self.health, methods=["GET"]),
             Route("/metrics", self.show_metrics, methods=["GET"]),
             Route("/props", self.props, methods=["GET"]),
+            Route("/openapi.json", self.openapi, methods=["GET"]),
             *(Route(path, unserved, methods=["POST"]) for path in UNSERVED),
         ]
 
@@ -154,6 +160,7 @@ class Api:
 
 KNOWN_PATHS = frozenset(
     {"/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/metrics", "/props"}
+    | {"/openapi.json"}
 )
 
 

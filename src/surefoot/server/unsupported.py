@@ -73,8 +73,9 @@ def _check_response_format(value: object) -> None:
 
 
 def ignored_header(unknown: Iterable[str]) -> dict[str, str]:
-    """The warning header for body fields that nobody read; empty when there are none."""
-    names = [_UNSAFE.sub("?", name[:_MAX_NAME]) for name in unknown if name not in SILENT]
+    """The warning header for body fields that nobody read; empty when there are none. A field
+    without a name is shown as `?`: a header's value cannot end in a blank."""
+    names = [_UNSAFE.sub("?", name[:_MAX_NAME]) or "?" for name in unknown if name not in SILENT]
     if not names:
         return {}
     return {"X-Surefoot-Ignored": ", ".join(names[:_MAX_NAMED])}
