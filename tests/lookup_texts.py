@@ -4,9 +4,12 @@ diary."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.drafter import PromptLookupDrafter
+from surefoot.speculation.goodput import GoodputDrafter
+from surefoot.speculation.goodput_chances import ServerPrior
 
 FIRST = 1000
 """Reply tokens count up from here; each stands in the reply once."""
@@ -32,17 +35,18 @@ def landing_text(landings: Iterable[int], width: int) -> tuple[tuple[int, ...], 
     return tuple(prompt), tuple(range(FIRST, FIRST + position))
 
 
-class DiaryDrafter(PromptLookupDrafter):
-    """The real drafter. `diary` has a letter per call: `d` asked and proposed, `n` asked and did
-    not, `r` retracted, `v` verified, `o` observed."""
+class Diary:
+    """Mixed into a drafter: `diary` has a letter per call: `d` asked and proposed, `n` asked and
+    did not, `r` retracted, `v` verified, `o` observed; `verified` has a round's proposed and
+    accepted tokens."""
 
-    def __init__(self, config: PromptLookupConfig, end_ids: frozenset[int] = frozenset()) -> None:
-        super().__init__(config, end_ids)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.diary = ""
         self.verified: list[tuple[int, int]] = []
 
     def draft_block(self, budget: int) -> list[int]:
-        draft = super().draft_block(budget)
+        draft: list[int] = super().draft_block(budget)
         self.diary += "d" if draft else "n"
         return draft
 
@@ -62,13 +66,25 @@ class DiaryDrafter(PromptLookupDrafter):
         self.diary += "o"
 
 
+class DiaryDrafter(Diary, PromptLookupDrafter):
+    """The governors' drafter."""
+
+
+class GoodputDiary(Diary, GoodputDrafter):
+    """GOODPUT's."""
+
+
 class Diaries:
     """A drafter factory that keeps every drafter it made."""
 
     def __init__(self, config: PromptLookupConfig) -> None:
         self.config = config
-        self.drafters: list[DiaryDrafter] = []
+        self.prior = ServerPrior()
+        self.drafters: list[DiaryDrafter | GoodputDiary] = []
 
-    def __call__(self, end_ids: frozenset[int]) -> DiaryDrafter:
-        self.drafters.append(DiaryDrafter(self.config, end_ids))
+    def __call__(self, end_ids: frozenset[int]) -> DiaryDrafter | GoodputDiary:
+        if self.config.prices_rounds:
+            self.drafters.append(GoodputDiary(self.config, end_ids, self.prior))
+        else:
+            self.drafters.append(DiaryDrafter(self.config, end_ids))
         return self.drafters[-1]

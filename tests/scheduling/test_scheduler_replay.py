@@ -18,6 +18,8 @@ from surefoot.config import SchedulerConfig
 from surefoot.scheduling.prompt_lookup import PromptLookup
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import StepCosts, load_costs
+from surefoot.speculation.goodput_chances import SHIPPED_WEIGHTS, ServerPrior
+from surefoot.speculation.goodput_prices import PriceBook
 from surefoot.speculation.overlap import OverlapMeter
 from surefoot.speculation.replay import Replay, TickKind, replay_trace
 from surefoot.speculation.traces import Trace, read_traces
@@ -83,6 +85,8 @@ CONFIGS = [
     *(replace(config, adaptive=False) for config in POLICIES),
     *(replace(config, plain_rounds_before_pipeline=0) for config in POLICIES),
     *(replace(config, min_tokens_per_round=2.66, resume_confirm_tokens=4) for config in POLICIES),
+    PromptLookupConfig(policy=DraftPolicy.GOODPUT),
+    PromptLookupConfig(policy=DraftPolicy.GOODPUT, max_draft=32, ngram_min=1),
     replace(
         POLICIES[1],
         min_tokens_per_round=2.0,
@@ -101,9 +105,11 @@ class Walk:
         self, trace: Trace, config: PromptLookupConfig, pricing: StepCosts | None = None
     ) -> None:
         self.diaries = Diaries(config)
+        book = PriceBook(COSTS, config.max_draft)
         self.lookup = PromptLookup(
             self.diaries,
             round_costs=None if pricing is None else self.price,
+            step_prices=lambda context, sampled: book.at(context),
             synchronous_start=config.plain_rounds_before_pipeline,
         )
         self.pricing = pricing
@@ -178,6 +184,19 @@ def test_a_server_with_live_prices_walks_alike_over_all_traces(policy: DraftPoli
         assert_equal_walks(walk, replay_trace(trace, config, COSTS, overlap=meter))
         assert walk.lookup.synchronous_ticks_per_round == meter.ticks_per_round
     assert meter.ticks_per_round != config.plain_rounds_before_pipeline
+
+
+def test_goodputs_rows_learn_from_each_other_as_in_replay() -> None:
+    """One prior through all traces, as on a server."""
+    config = PromptLookupConfig(policy=DraftPolicy.GOODPUT)
+    prior = ServerPrior()
+    walk = Walk(TRACES[0], config)
+    assert_equal_walks(walk, replay_trace(TRACES[0], config, COSTS, prior=prior))
+    for trace in TRACES[1:]:
+        walk.ticks.clear()
+        walk.run(trace)
+        assert_equal_walks(walk, replay_trace(trace, config, COSTS, prior=prior))
+    assert walk.diaries.prior.weights == prior.weights != list(SHIPPED_WEIGHTS)
 
 
 @settings(max_examples=80, deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts
-from surefoot.speculation.goodput_counts import ServerPrior
+from surefoot.speculation.goodput_chances import ServerPrior
 from surefoot.speculation.goodput_ledger import LOSS_RATE, NARROW_DRAFT
 from surefoot.speculation.goodput_prices import StepPrices
 from surefoot.speculation.replay import Replay, replay_trace

@@ -45,7 +45,7 @@ from surefoot.speculation.acceptance import proposal_room
 from surefoot.speculation.config import PLAIN_ROUNDS_BEFORE_PIPELINE, PromptLookupConfig
 from surefoot.speculation.drafter import PromptLookupDrafter
 from surefoot.speculation.goodput import GoodputDrafter
-from surefoot.speculation.goodput_counts import ServerPrior
+from surefoot.speculation.goodput_chances import ServerPrior
 from surefoot.speculation.goodput_prices import StepPrices
 from surefoot.speculation.overlap import OverlapMeter
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import StepCosts
-from surefoot.speculation.goodput_counts import ServerPrior
+from surefoot.speculation.goodput_chances import ServerPrior
 from surefoot.speculation.hindsight import hindsight_optimum
 from surefoot.speculation.overlap import OverlapMeter
 from surefoot.speculation.replay import replay_trace

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.drafter import PromptLookupStats
-from surefoot.speculation.goodput_counts import RowCounts, ServerPrior
+from surefoot.speculation.goodput_chances import RowChances, ServerPrior
 from surefoot.speculation.goodput_ledger import Ledger
 from surefoot.speculation.goodput_match import MatchTracker
 from surefoot.speculation.goodput_prices import StepPrices
@@ -119,7 +119,7 @@ class GoodputDrafter:
 
     def _reset(self, context: list[int]) -> None:
         self._match = MatchTracker(self.config, context)
-        self._counts = RowCounts(self._prior)
+        self._chances = RowChances(self._prior)
         self.ledger = Ledger()
         self.stats = PromptLookupStats()
         self._in_flight = False
@@ -132,7 +132,7 @@ class GoodputDrafter:
         limit = min(budget, self._prices.max_draft)
         if match.source is None or limit < 1:
             return NO_ROUND
-        landing = self._counts.landing(match.run, match.fate, limit + in_flight)
+        landing = self._chances.landing(match.sights(limit + in_flight))
         allowance = self.ledger.allowance(self._prices)
         choose = choose_leaving if in_flight else choose_width
         return choose(landing, self._prices, allowance)
@@ -140,7 +140,7 @@ class GoodputDrafter:
     def _advance(self, tokens: Sequence[int]) -> None:
         match = self._match
         for token in tokens:
-            run, fate = match.run, match.fate
+            sight = next(match.sights(1), None)
             landed = match.advance(token)
-            if landed is not None:
-                self._counts.record(run, fate, landed)
+            if sight is not None and landed is not None:
+                self._chances.record(sight, landed)

@@ -15,7 +15,7 @@ NARROW_DRAFT = 2
 
 #: Most gain, in plain steps, that a row may risk again; what is earned beyond it is kept. Chosen by
 #: replay, `docs/adr/0006-goodput.md`.
-MAX_GAIN = 6.0
+MAX_GAIN = 4.0
 
 
 class Ledger:

@@ -1,13 +1,14 @@
 """The row's context and the earlier occurrence that lookup would propose from, at every position.
 
-Owns context, index and the two features that tell good proposals from bad ones: how long the
-context has run along its match, and how the last looked-up tokens fared. It must not know prices,
-chances or rounds.
+Owns context, index and what can be seen of a proposal before it is verified. It must not know
+prices, chances or rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from surefoot.speculation.acceptance import cut_after_end
 from surefoot.speculation.config import PromptLookupConfig
@@ -16,11 +17,26 @@ from surefoot.speculation.ngram import NgramIndex
 #: Match lengths beyond this say nothing more.
 MAX_RUN = 32
 
-#: Weight of the newest looked-up token in `fate`: about the last eight count.
-FATE_WEIGHT = 0.12
+#: A match that has run for so many tokens is kept while it goes on, whatever more recent occurrence
+#: the last few of them have: chosen by replay, `docs/adr/0006-goodput.md`.
+KEPT_RUN = 6
 
-#: `fate` of a row that has looked nothing up: prose and copies lie on either side.
-FIRST_FATE = 0.5
+#: Earlier occurrences whose followers are compared, and how many are looked at to find them.
+MAX_RIVALS = 8
+MAX_VISITED = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen of one proposed token, all before it having come true. `run`: tokens that the
+    context shares with the match. `num_rivals`: recent occurrences of the same suffix, the match
+    counted; `num_agreeing`: those that this token followed. `frequency`: how often the context
+    holds the token."""
+
+    run: int
+    num_rivals: int
+    num_agreeing: int
+    frequency: int
 
 
 class MatchTracker:
@@ -28,25 +44,28 @@ class MatchTracker:
     true, at no model cost.
 
     `source` is where the proposed tokens begin in `context` (None without a match), `run` how many
-    tokens before them equal the context's last ones, up to `MAX_RUN`. `fate` is a moving average
-    of whether the token proposed at a position came true, over the positions that had one.
+    tokens before them equal the context's last ones, up to `MAX_RUN`.
     """
 
     def __init__(self, config: PromptLookupConfig, context: list[int]) -> None:
         self.context = context
         self.source: int | None = None
         self.run = 0
-        self.fate = FIRST_FATE
+        self._config = config
         self._index = NgramIndex(config)
-        self._find()
+        self._frequency = Counter(context)
+        # The shortest looked-up n-grams: where each ended last, and where before that.
+        self._last_end: dict[tuple[int, ...], int] = {}
+        self._earlier: dict[int, int] = {}
+        self._linked = config.ngram_min
+        self._find(None)
 
     def advance(self, token: int) -> bool | None:
         """`token` was emitted. Whether lookup would have proposed it; None without a match."""
         source = self.source
         landed = None if source is None else self.context[source] == token
         self.context.append(token)
-        if landed is not None:
-            self.fate += FATE_WEIGHT * (landed - self.fate)
+        self._frequency[token] += 1
         self._find(source + 1 if landed and source is not None else None)
         return landed
 
@@ -60,23 +79,71 @@ class MatchTracker:
             followed += followed[: num_tokens - len(followed)]
         return list(cut_after_end(followed, end_ids))
 
-    def _find(self, onward: int | None = None) -> None:
+    def sights(self, num_tokens: int) -> Iterator[Sight]:
+        """What is seen of each token of `proposal(num_tokens)`."""
+        tokens = self.proposal(num_tokens)
+        rivals = self._rivals() if tokens else []
+        length = len(self.context)
+        for ahead, token in enumerate(tokens):
+            agreeing = []
+            for end in rivals:
+                place = end + ahead
+                follower = self.context[place] if place < length else tokens[place - length]
+                if follower == token:
+                    agreeing.append(end)
+            yield Sight(
+                min(self.run + ahead, MAX_RUN), len(rivals), len(agreeing), self._frequency[token]
+            )
+            rivals = agreeing
+
+    def _find(self, onward: int | None) -> None:
         """Look the match up. `onward`: where it lies if the last one goes on."""
         context = self.context
         self._index.extend(context)
-        self.source = self._index.locate(context)
+        self._link()
+        if onward is not None and self.run >= KEPT_RUN:
+            self.source = onward
+        else:
+            self.source = self._index.locate(context)
         if self.source is None:
             self.run = 0
         elif self.source == onward:
             self.run = min(self.run + 1, MAX_RUN)
         else:
-            self.run = _common_run(context, self.source)
+            self.run = self._common_run(self.source)
 
+    def _link(self) -> None:
+        """Chain the occurrences of each shortest n-gram that have a follower by now."""
+        context, size = self.context, self._config.ngram_min
+        for end in range(self._linked, len(context)):
+            gram = tuple(context[end - size : end])
+            before = self._last_end.get(gram)
+            if before is not None:
+                self._earlier[end] = before
+            self._last_end[gram] = end
+        self._linked = max(self._linked, len(context))
 
-def _common_run(context: Sequence[int], source: int) -> int:
-    """Tokens before `source` that equal the context's last ones."""
-    end, run = len(context), 0
-    limit = min(MAX_RUN, source)
-    while run < limit and context[source - 1 - run] == context[end - 1 - run]:
-        run += 1
-    return run
+    def _rivals(self) -> list[int]:
+        """Where the latest occurrences end that share as much of the context's suffix as lookup
+        compares, the match among them."""
+        context, source = self.context, self.source
+        assert source is not None, "only a match has rivals"
+        length = min(self.run, self._config.ngram_max)
+        suffix = context[-length:]
+        rivals = [source]
+        end = self._last_end.get(tuple(context[-self._config.ngram_min :]))
+        for _ in range(MAX_VISITED):
+            if end is None or len(rivals) == MAX_RIVALS:
+                break
+            if end != source and end >= length and context[end - length : end] == suffix:
+                rivals.append(end)
+            end = self._earlier.get(end)
+        return rivals
+
+    def _common_run(self, source: int) -> int:
+        """Tokens before `source` that equal the context's last ones."""
+        context = self.context
+        end, run, limit = len(context), 0, min(MAX_RUN, source)
+        while run < limit and context[source - 1 - run] == context[end - 1 - run]:
+            run += 1
+        return run

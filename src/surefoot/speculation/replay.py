@@ -43,7 +43,7 @@ from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.costs import StepCosts
 from surefoot.speculation.drafter import PromptLookupDrafter, PromptLookupStats
 from surefoot.speculation.goodput import GoodputDrafter
-from surefoot.speculation.goodput_counts import ServerPrior
+from surefoot.speculation.goodput_chances import ServerPrior
 from surefoot.speculation.goodput_prices import PriceBook
 from surefoot.speculation.overlap import OverlapMeter
 from surefoot.speculation.traces import Trace

@@ -6,6 +6,7 @@ access.
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -84,10 +85,12 @@ class Trace:
 
 
 def read_traces(path: Path) -> list[Trace]:
-    """Every non-blank line of a JSONL file. Raises `ConfigError` naming file and line, and
-    `OSError`."""
+    """Every non-blank line of a JSONL file, compressed if its name ends in `.gz`. Raises
+    `ConfigError` naming file and line, and `OSError`."""
     traces = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    packed = path.suffix == ".gz"
+    text = gzip.decompress(path.read_bytes()).decode() if packed else path.read_text("utf-8")
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:
