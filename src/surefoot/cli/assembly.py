@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from surefoot.cli.console import say
@@ -58,7 +59,10 @@ class Stack:
     def encode_chat(self, messages: Sequence[Mapping[str, object]]) -> list[int]:
         """Raises `ModelError` where there is no template."""
         if self.template is None:
-            raise ModelError(f"{self.model.name} has no chat template; `generate --raw` needs none")
+            raise ModelError(
+                f"{self.model.name} has no chat template: --chat-template FILE gives one, "
+                "`generate --raw` needs none"
+            )
         return self.template.encode_chat(self.tokenizer, messages)
 
     def encode_text(self, text: str) -> list[int]:
@@ -99,7 +103,8 @@ def build_stack(
     `SurefootError`; nothing is left running then."""
     store = model_store()
     loaded = load_model(options, store)
-    tokenizer, template = text_of(loaded, options.pre_tokenizer)
+    source = None if options.chat_template is None else template_source(options.chat_template)
+    tokenizer, template = text_of(loaded, options.pre_tokenizer, source)
     plan = storage_plan(storage or StorageOptions(), loaded, options, scheduling.max_rows)
     spare = 0 if lookup is None else lookup.num_spare_windows
     engine = open_engine(loaded, store, options, scheduling.max_rows, plan.num_blocks, spare)
@@ -163,17 +168,29 @@ def open_engine(
     return Engine(model.spec, model.weights, model.fingerprint, store.graphs, config)
 
 
-def text_of(model: LoadedModel, pre: str | None) -> tuple[Tokenizer, ChatTemplate | None]:
+def template_source(path: Path) -> str:
+    """What `--chat-template` names. Raises `ConfigError`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--chat-template {path} cannot be read: {error}", param="chat_template"
+        ) from error
+
+
+def text_of(
+    model: LoadedModel, pre: str | None = None, template_by_hand: str | None = None
+) -> tuple[Tokenizer, ChatTemplate | None]:
     """The model's tokenizer, told of the token that its template ends turns with, and the
-    template. Raises `ModelError` with the file's name."""
+    template, the model's own unless one is given. Raises `ModelError` with the file's name."""
     try:
         if model.text is not None:
-            tokenizer, template = text_of_folder(model.text)
+            tokenizer, template = text_of_folder(model.text, template_by_hand)
         elif not model.metadata:
             raise ModelError("the folder holds no tokenizer.json")
         else:
             tokenizer = Tokenizer.from_gguf_metadata(model.metadata, pre=pre)
-            template = ChatTemplate.from_gguf_metadata(model.metadata)
+            template = ChatTemplate.from_gguf_metadata(model.metadata, template_by_hand)
     except ModelError as error:
         raise ModelError(f"{model.name}: {error.message}") from error
     if template is not None:
@@ -181,7 +198,9 @@ def text_of(model: LoadedModel, pre: str | None) -> tuple[Tokenizer, ChatTemplat
     return tokenizer, template
 
 
-def text_of_folder(text: TextFiles) -> tuple[Tokenizer, ChatTemplate | None]:
+def text_of_folder(
+    text: TextFiles, template_by_hand: str | None
+) -> tuple[Tokenizer, ChatTemplate | None]:
     """The same from a Hugging Face folder's files."""
     tokenizer = Tokenizer.from_tokenizer_json(
         text.tokenizer_json,
@@ -190,10 +209,11 @@ def text_of_folder(text: TextFiles) -> tuple[Tokenizer, ChatTemplate | None]:
         add_bos=text.add_bos,
         end_ids=text.end_ids,
     )
-    if text.chat_template is None:
+    source = text.chat_template if template_by_hand is None else template_by_hand
+    if source is None or not source.strip():
         return tokenizer, None
     return tokenizer, ChatTemplate(
-        text.chat_template, bos_text=text.bos_text or "", eos_text=text.eos_text or ""
+        source, bos_text=text.bos_text or "", eos_text=text.eos_text or ""
     )
 
 

@@ -37,10 +37,13 @@ def chat(
     deterministic: flags.Deterministic = False,
     pre_tokenizer: flags.PreTokenizer = None,
     quantize: flags.QuantizeTo = None,
+    chat_template: flags.ChatTemplateFile = None,
 ) -> None:
     """Talk to a model in the terminal."""
     params = sampling(temperature, top_k, top_p, seed)
-    options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
+    options = flags.RunOptions(
+        model, context, threads, deterministic, pre_tokenizer, quantize, chat_template
+    )
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (its import is what gives `input` line editing)
     with running(options, storage=StorageOptions(StorageBackend.PAGED)) as stack:

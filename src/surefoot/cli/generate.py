@@ -54,6 +54,7 @@ def generate(
     deterministic: flags.Deterministic = False,
     pre_tokenizer: flags.PreTokenizer = None,
     quantize: flags.QuantizeTo = None,
+    chat_template: flags.ChatTemplateFile = None,
     prompt_lookup: Annotated[
         bool, typer.Option("--prompt-lookup", help="Draft tokens from the context.")
     ] = False,
@@ -83,7 +84,9 @@ def generate(
             "--check-parity compares prompt lookup with plain decoding: give --prompt-lookup too",
             param="check_parity",
         )
-    run = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
+    run = flags.RunOptions(
+        model, context, threads, deterministic, pre_tokenizer, quantize, chat_template
+    )
     with running(run, lookup) as stack:
         prompt_ids = stack.encode_text(text) if raw else stack.encode_chat(one_turn(system, text))
         ask = partial(reply_to, stack, prompt_ids, params, max_tokens=max_tokens, stop=stop or ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,6 +54,15 @@ PreTokenizer = Annotated[
         show_default=False,
     ),
 ]
+ChatTemplateFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--chat-template",
+        help="A Jinja file to write conversations by, instead of the model's own.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
 QuantizeTo = Annotated[
     str | None,
     typer.Option(
@@ -85,6 +95,7 @@ class RunOptions:
     deterministic: bool = False
     pre_tokenizer: str | None = None
     quantize: str | None = None
+    chat_template: Path | None = None
 
 
 def scheduler_config(parallel: int, max_queue_depth: int, chunk: str) -> SchedulerConfig:

@@ -81,6 +81,7 @@ def serve(
     deterministic: flags.Deterministic = False,
     pre_tokenizer: flags.PreTokenizer = None,
     quantize: flags.QuantizeTo = None,
+    chat_template: flags.ChatTemplateFile = None,
     api_key: Annotated[
         list[str] | None, typer.Option(help="Ask clients for this key (repeatable).")
     ] = None,
@@ -145,7 +146,9 @@ def serve(
         storage = storage_flags.storage_options(
             decode_storage_backend, kv_cache_budget, not no_prompt_cache, parallel
         )
-        options = flags.RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize)
+        options = flags.RunOptions(
+            model, context, threads, deterministic, pre_tokenizer, quantize, chat_template
+        )
         base = lookup_config(
             policy or server_policy(min_tokens_per_round), draft_max, ngram_min, ngram_max, adaptive
         )

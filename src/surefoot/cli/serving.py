@@ -149,5 +149,8 @@ def summary(stack: Stack, scheduling: SchedulerConfig, lookup: ServerLookup | No
     ]
     lines += ["prompt lookup: off (--draft-kind none)"] if lookup is None else lookup.summary()
     if stack.template is None:
-        lines.append("warning: the model has no chat template; only /v1/completions answers")
+        lines.append(
+            "warning: the model has no chat template; only /v1/completions answers "
+            "(--chat-template FILE gives it one)"
+        )
     return lines

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 _GO_TEMPLATE = re.compile(r"\{\{-?\s*(?:if\s+|range\s+|with\s+)?(?:\$?\.[A-Z]|end\s*-?\}\})")
 _TEMPLATE_WORDS = re.compile(r"'[\w.]+' is undefined|'(dict|list|str) object' has no \w+ '?\w+'?")
 _PROBE = "surefoot probe"
+OTHERWISE = "--chat-template FILE takes another"
+"""What to do about a template that is refused."""
 _MAX_MESSAGE = 500
 """Characters of a template's own message that go into an error."""
 
@@ -55,9 +57,11 @@ class ChatTemplate:
         self._clock = clock
 
     @classmethod
-    def from_gguf_metadata(cls, metadata: Mapping[str, object]) -> ChatTemplate | None:
-        """The template of the file, or None: chat is not served then."""
-        source = metadata.get("tokenizer.chat_template")
+    def from_gguf_metadata(
+        cls, metadata: Mapping[str, object], by_hand: str | None = None
+    ) -> ChatTemplate | None:
+        """The template of the file, or another given by hand; None: chat is not served."""
+        source = metadata.get("tokenizer.chat_template") if by_hand is None else by_hand
         if not isinstance(source, str) or not source.strip():
             return None
         return cls(
@@ -165,13 +169,14 @@ def _compile(source: str) -> Template:
     except TemplateSyntaxError as error:
         if _GO_TEMPLATE.search(source):
             raise ModelError(
-                "the chat template is a Go template (Ollama's form), not a Jinja template"
+                "the chat template is a Go template (Ollama's form), not a Jinja template; "
+                + OTHERWISE
             ) from error
         raise ModelError(
-            f"the chat template has an error in line {error.lineno}: {error.message}"
+            f"the chat template has an error in line {error.lineno}: {error.message}; {OTHERWISE}"
         ) from error
     except RecursionError as error:
-        raise ModelError("the chat template is nested too deeply") from error
+        raise ModelError(f"the chat template is nested too deeply; {OTHERWISE}") from error
 
 
 def _explain(error: Exception) -> str:

@@ -77,5 +77,6 @@ def pre_tokenization(name: str) -> PreTokenization:
     except KeyError:
         known = ", ".join(sorted(PRE_TOKENIZATIONS))
         raise ModelError(
-            f"pre-tokenizer {name!r} (tokenizer.ggml.pre) is not supported; supported: {known}"
+            f"pre-tokenizer {name!r} is not supported; supported: {known} (if one of these is "
+            "its equal, --pre-tokenizer takes it instead)"
         ) from None
