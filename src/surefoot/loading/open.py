@@ -14,11 +14,12 @@ def load_model(
     path: Path, quantize: Quantize | None = None, progress: Progress = no_progress
 ) -> LoadedModel:
     """A GGUF file (one part of a split one stands for all), or a folder with `config.json` and
-    safetensors, MLX's affine groups among them.
+    safetensors, MLX's affine groups among them, or a folder of onnxruntime-genai's model builder.
 
-    `quantize`: what becomes of matrices that come as floats. None means 8 bits for a folder and
-    no change for a GGUF file, which was made in the form that somebody wanted. What is quantized
-    already is never changed. `progress` is told of matrices done. Raises `ModelError`, one line.
+    `quantize`: what becomes of matrices that come as floats. None means 8 bits for a folder of
+    safetensors and no change for a GGUF file or an ONNX folder, which were made in the form that
+    somebody wanted. What is quantized already is never changed. `progress` is told of matrices
+    done. Raises `ModelError`, one line.
     """
     if path.is_dir():
         return _load_folder(path, quantize, progress)
@@ -30,9 +31,9 @@ def load_model(
 
 def _load_folder(folder: Path, quantize: Quantize | None, progress: Progress) -> LoadedModel:
     if not any(folder.glob("*.safetensors")) and any(folder.rglob("*.onnx")):
-        from surefoot.loading.onnx_folder import refuse_onnx
+        from surefoot.loading.onnx_folder import load_onnx_folder
 
-        refuse_onnx(folder)
+        return load_onnx_folder(folder, quantize or "none", progress)
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder.name} holds neither a GGUF file nor a config.json")
     from surefoot.loading.hf_folder import load_hf_folder
