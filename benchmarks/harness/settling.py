@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from harness.bad_requests import request_bytes
 from harness.raw_http import RawReply, exchange
 
-HELD = ("surefoot_rows_open", "surefoot_requests_running", "surefoot_requests_waiting")
+HELD = (
+    "surefoot_rows_open",
+    "surefoot_requests_running",
+    "surefoot_requests_waiting",
+    'surefoot_kv_blocks{state="held"}',
+    "surefoot_kv_blocks_reserved",
+)
 """Gauges that are 0 when nothing is held for any client."""
 SERVER_ERROR = re.compile(r'status="5(?!03)\d\d"')
 POLL_S = 0.1
