@@ -11,6 +11,7 @@ from gguf import GGMLQuantizationType as Type
 from surefoot.cli.app import run
 from surefoot.cli.inspect import fits
 from surefoot.engine.graph_cache import hold
+from surefoot.loading.store import ModelStore
 from tiny_models import TinyModel
 
 
@@ -54,6 +55,46 @@ def test_list_rm_list(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "owner/other:b.gguf\n"
     assert run(["rm", "owner/name"]) == 1
     assert "is not in the store" in capsys.readouterr().err
+
+
+def test_rm_takes_unfinished_downloads_too(
+    models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(models / ".incoming" / "owner--name" / "a.gguf.0.unfinished", b"x" * 3000)
+    assert run(["list", "-q"]) == 0
+    assert capsys.readouterr().out == ""
+    assert run(["rm", "owner/name:a.gguf"]) == 0
+    assert capsys.readouterr().err == (
+        "removed an unfinished download of owner/name:a.gguf (3.0 KB)\n"
+    )
+    assert not (models / ".incoming" / "owner--name").exists()
+    put(models / ".incoming" / "owner--name" / "b.gguf.0.unfinished", b"x")
+    put(models / "owner" / "name" / "a.gguf", b"x" * 1500)
+    assert run(["rm", "owner/name"]) == 0
+    assert capsys.readouterr().err == (
+        "removed an unfinished download of owner/name (1 B)\nremoved owner/name:a.gguf (1.5 KB)\n"
+    )
+
+
+@pytest.mark.parametrize("ref", ["..", ".", "", "default", "../..", "owner--name"])
+def test_rm_of_what_is_no_model_touches_nothing(
+    ref: str, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = models / ".incoming" / "owner--name" / "a.gguf.0.unfinished"
+    put(kept, b"x")
+    assert run(["rm", ref]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert kept.exists()
+
+
+def test_rm_while_it_is_being_fetched(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ModelStore(models.parent).incoming("owner/name") as folder:
+        (folder / "a.gguf.0.unfinished").write_bytes(b"x")
+        assert run(["rm", "owner/name"]) == 1
+        assert capsys.readouterr().err == (
+            "surefoot: error: owner/name is being fetched by another process\n"
+        )
+        assert (folder / "a.gguf.0.unfinished").exists()
 
 
 def test_rm_of_graphs_leaves_the_models(models: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,6 +63,11 @@ def rm(
         raise ConfigError("name a model to delete, or --graphs")
     store = model_store()
     for ref in refs or ():
+        unfinished = store.discard_incoming(ref.split(":")[0])
+        if unfinished:
+            say(f"removed an unfinished download of {ref} ({human_bytes(unfinished)})")
+        if unfinished and store.find(ref) is None:
+            continue
         entry = store.remove(ref)
         say(f"removed {entry.ref} ({human_bytes(entry.size)})")
     if graphs:

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from surefoot.errors import ModelError, NotFoundError
 from surefoot.loading.folder import PART_NAME
@@ -119,6 +119,23 @@ class ModelStore:
             folder = folder.parent
         return entry
 
+    def discard_incoming(self, name: str) -> int:
+        """Delete what broken downloads of "owner/name" left; its bytes. Raises `ModelError` while
+        another process is fetching it."""
+        folder = self._incoming(name)
+        if "/" not in name or not folder.is_dir():
+            return 0
+        try:
+            with FileLock(folder.with_name(f"{folder.name}.lock"), timeout=0):
+                size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+                shutil.rmtree(folder, ignore_errors=True)
+                return size
+        except Timeout:
+            raise ModelError(f"{name} is being fetched by another process") from None
+
+    def _incoming(self, name: str) -> Path:
+        return self.models / ".incoming" / name.replace("/", "--")
+
     @contextmanager
     def incoming(self, name: str) -> Iterator[Path]:
         """A folder to fetch `name` into, held by one process at a time.
@@ -126,10 +143,9 @@ class ModelStore:
         Others wait. What a broken download left there is still there for the next one to resume;
         a block that ends without an exception clears it.
         """
-        slug = name.replace("/", "--")
-        folder = self.models / ".incoming" / slug
+        folder = self._incoming(name)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f"{slug}.lock")):
+        with FileLock(folder.with_name(f"{folder.name}.lock")):
             folder.mkdir(exist_ok=True)
             yield folder
             shutil.rmtree(folder)
