@@ -1,0 +1,224 @@
+"""GOODPUT against the governors' policies and the hindsight optimum, over recorded replies.
+
+    python benchmarks/goodput_report.py docs/benchmark_results/replay-goodput-2026-11-29
+
+Reads `traces/varied*.jsonl.gz` of the folder (`varied` was tuned on, `varied_heldout` was not
+looked at while tuning), this machine's tables from `docs/benchmark_results/replay-2026-11-29` and
+the stated ones of `tests/data/costs`; writes `report.md` and, by `goodput_plots`, the plots. No
+model and no clock: the same numbers everywhere. Imports the package: replay is part of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import goodput_plots
+from replay_report import STATED
+from surefoot.cli.lookup_flags import lookup_config
+from surefoot.cli.replay import ReplayPolicy, policy_of
+from surefoot.speculation.comparison import Policy
+from surefoot.speculation.config import PromptLookupConfig
+from surefoot.speculation.costs import CostBucket, StepCosts, load_costs
+from surefoot.speculation.goodput_chances import ServerPrior
+from surefoot.speculation.hindsight import hindsight_optimum
+from surefoot.speculation.overlap import OverlapMeter
+from surefoot.speculation.replay import Replay, replay_trace
+from surefoot.speculation.traces import Trace, read_traces
+
+OWN = Path(__file__).parent.parent / "docs" / "benchmark_results" / "replay-2026-11-29"
+SETS = (("Tuned on", "varied"), ("Held out", "varied_heldout"))
+#: Prose, and text that goes over what the prompt or the reply already said.
+GROUPS = {
+    "prose": ("chat", "story", "list"),
+    "copy": ("code", "edit", "json", "table"),
+    "translation": ("translation",),
+}
+SHOWN = (
+    ReplayPolicy.GRADED,
+    ReplayPolicy.GATED,
+    ReplayPolicy.SERVER_GATED,
+    ReplayPolicy.GOODPUT,
+)
+WIDE = (9, 15, 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Plain steps over some replies."""
+
+    num_tokens: int
+    cost: float
+    plain_cost: float
+
+    @property
+    def per_token(self) -> float:
+        return self.cost / self.num_tokens
+
+    @property
+    def speed(self) -> float:
+        return self.plain_cost / self.cost
+
+
+def tables(sampled: bool) -> list[StepCosts]:
+    """This machine's table for the kind of trace, then the stated ones."""
+    name = "two-avx2-cores-sampled.json" if sampled else "two-avx2-cores.json"
+    return [load_costs(OWN / name), *(load_costs(path) for path in sorted(STATED.glob("*.json")))]
+
+
+def widened(costs: StepCosts, widest: int) -> StepCosts:
+    """`costs` with widths beyond its own on the line through its last ones: what its engine's
+    prefill costs too (64 tokens: about 200 ms)."""
+    buckets = []
+    for bucket in costs.buckets:
+        last = max(bucket.verify_s)
+        slope = (bucket.verify_s[last] - bucket.verify_seconds(last // 2)) / (last - last // 2)
+        more = {w: bucket.verify_s[last] + slope * (w - last) for w in range(last + 1, widest + 1)}
+        wide = {**bucket.verify_s, **more}
+        buckets.append(CostBucket(bucket.context, bucket.pipelined_s, bucket.synchronous_s, wide))
+    return StepCosts(costs.name, costs.source, tuple(buckets))
+
+
+def walk(traces: list[Trace], policy: Policy, costs: StepCosts) -> list[Replay]:
+    """All replies in their order, as one server would have served them."""
+    meter = OverlapMeter(policy.config.plain_rounds_before_pipeline) if policy.priced else None
+    prior = ServerPrior()
+    return [
+        replay_trace(trace, policy.config, costs, overlap=meter, prior=prior) for trace in traces
+    ]
+
+
+def hindsight(traces: list[Trace], config: PromptLookupConfig, costs: StepCosts) -> list[float]:
+    return [hindsight_optimum(trace, config, costs) for trace in traces]
+
+
+def total(walks: list[Replay], chosen: list[int]) -> Cost:
+    picked = [walks[index] for index in chosen]
+    return Cost(
+        sum(one.num_tokens for one in picked),
+        sum(one.cost for one in picked),
+        sum(one.plain_cost for one in picked),
+    )
+
+
+def members(traces: list[Trace], kinds: tuple[str, ...]) -> list[int]:
+    return [i for i, trace in enumerate(traces) if trace.name.split("-")[0] in kinds]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Every policy's walks over one file on one table."""
+
+    traces: list[Trace]
+    costs: StepCosts
+    walks: dict[str, list[Replay]]
+    best: list[float]
+
+    @classmethod
+    def of(cls, traces: list[Trace], costs: StepCosts) -> Measured:
+        base = lookup_config(None, 7, 2, 3)
+        walks = {str(kind): walk(traces, policy_of(kind, base), costs) for kind in SHOWN}
+        return cls(traces, costs, walks, hindsight(traces, base, costs))
+
+    def row(self, kinds: tuple[str, ...]) -> str:
+        chosen = members(self.traces, kinds)
+        cells = [total(self.walks[str(kind)], chosen) for kind in SHOWN]
+        best = replace(cells[0], cost=sum(self.best[index] for index in chosen))
+        shown = [f"{100 * (cell.speed - 1):+.1f} %" for cell in (*cells, best)]
+        share = 100 * cells[-1].speed / best.speed
+        return f"| {self.costs.name} | {' | '.join(shown)} | {share:.1f} % |"
+
+
+def sections(measured: dict[str, list[Measured]]) -> list[str]:
+    """One table a group and kind of sampling: change of speed against plain decoding."""
+    lines = []
+    head = " | ".join((*map(str, SHOWN), "hindsight optimum", "goodput / hindsight"))
+    for kind, found in measured.items():
+        for group, kinds in GROUPS.items():
+            chosen = members(found[0].traces, kinds)
+            tokens = sum(len(found[0].traces[index].emitted) for index in chosen)
+            lines.append(f"#### {group}, {kind}: {len(chosen)} replies, {tokens} tokens\n")
+            lines.append(f"| cost table | {head} |")
+            lines.append("|---|" + "---:|" * (len(SHOWN) + 2))
+            lines += [one.row(kinds) for one in found]
+            lines.append("")
+    return lines
+
+
+def wide_section(files: dict[str, list[Trace]]) -> list[str]:
+    """GOODPUT with wider drafts: the stated tables as far as they were measured, this machine's on
+    the line through its last widths."""
+    lines = [
+        "| replies | cost table | " + " | ".join(f"--draft-max {k}" for k in (7, *WIDE)) + " |",
+        "|---|---|" + "---:|" * (1 + len(WIDE)),
+    ]
+    for name, traces in files.items():
+        for costs in tables("sampled" in name):
+            own = not costs.name.startswith("gb10")
+            cells = []
+            for max_draft in (7, *WIDE):
+                if not own and max_draft > 9:
+                    cells.append("not measured")
+                    continue
+                base = lookup_config(None, max_draft, 2, 3)
+                table = widened(costs, max_draft + 1) if own else costs
+                walks = walk(traces, policy_of(ReplayPolicy.GOODPUT, base), table)
+                gained = total(walks, list(range(len(walks)))).speed - 1
+                cells.append(f"{100 * gained:+.1f} %")
+            lines.append(f"| {name} | {costs.name} | {' | '.join(cells)} |")
+    return lines
+
+
+def worst_replies(measured: dict[str, list[Measured]]) -> list[str]:
+    """The reply that lost most of each file and table, in plain steps, beside its bound."""
+    lines = ["| replies | cost table | worst reply | tokens | lost |", "|---|---|---|---:|---:|"]
+    for kind, found in measured.items():
+        for one in found:
+            walks = one.walks[str(ReplayPolicy.GOODPUT)]
+            lost = [done.cost - done.plain_cost for done in walks]
+            at = max(range(len(lost)), key=lambda index: lost[index])
+            lines.append(
+                f"| {kind} | {one.costs.name} | {one.traces[at].name} | {walks[at].num_tokens} "
+                f"| {lost[at]:.2f} steps |"
+            )
+    return lines
+
+
+INTRODUCTION = """# Replay: GOODPUT on varied prompts
+
+`python benchmarks/goodput_report.py {folder}`
+
+Change of speed against plain decoding, by recorded replies of the default model to 64 prompts of
+eight kinds (`benchmarks/workloads/varied*.json`), greedy and with two seeds at temperature 0.8,
+top-p 0.95. Every second prompt of each kind was held out: the split was made before the policy was
+tuned, and its replies were replayed once, for this report. `gated` and `graded` are the command
+line's policies; `server-gated` is what a server runs by default. The hindsight optimum is the
+cheapest any schedule could have had with prefixes of the same lookups, knowing the reply; GOODPUT
+may pass it where text repeats itself in a short period, because its proposals run on.
+"""
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    parts = [INTRODUCTION.format(folder=folder.as_posix())]
+    held_out: dict[str, list[Measured]] = {}
+    for title, stem in SETS:
+        files = {
+            kind: read_traces(folder / "traces" / f"{stem}-{kind}.jsonl.gz")
+            for kind in ("greedy", "sampled")
+        }
+        measured = {
+            kind: [Measured.of(traces, costs) for costs in tables(kind == "sampled")]
+            for kind, traces in files.items()
+        }
+        parts += [f"## {title}\n", *sections(measured)]
+        parts += ["### Wider drafts\n", *wide_section(files), ""]
+        parts += ["### What the unluckiest reply lost\n", *worst_replies(measured), ""]
+        held_out = measured
+    parts += ["## Plots\n", *goodput_plots.draw(folder, held_out)]
+    (folder / "report.md").write_text("\n".join(parts) + "\n")
+
+
+if __name__ == "__main__":
+    main()
