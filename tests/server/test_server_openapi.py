@@ -44,7 +44,7 @@ READS = [path for verb, path in OPERATIONS if verb == "get"]
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveLoop]:
-    with looping(ScriptedEngine(4, 400, vocab=128)) as running:
+    with looping(ScriptedEngine(4, 80, vocab=128)) as running:
         yield running
 
 
@@ -77,12 +77,12 @@ def answers(live: LiveLoop, verb: str, path: str, mode: GenerationMode, most: in
 def test_whatever_the_document_allows_gets_an_answer_of_the_document(
     live: LiveLoop, path: str
 ) -> None:
-    assert 200 in answers(live, "post", path, GenerationMode.POSITIVE, most=12)
+    assert 200 in answers(live, "post", path, GenerationMode.POSITIVE, most=8)
 
 
 @pytest.mark.parametrize("path", POSTS)
 def test_whatever_the_document_forbids_is_refused(live: LiveLoop, path: str) -> None:
-    assert answers(live, "post", path, GenerationMode.NEGATIVE, most=25) <= {400, 413, 415}
+    assert answers(live, "post", path, GenerationMode.NEGATIVE, most=20) <= {400, 413, 415}
 
 
 @pytest.mark.parametrize("path", READS)
