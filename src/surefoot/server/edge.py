@@ -32,6 +32,8 @@ PROBE_PATHS = frozenset({"/health", "/metrics"})
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
+_MAX_PATH = 200
+
 CountRequest = Callable[[str, str, int], None]
 """Path, method and status of a request that was answered."""
 
@@ -79,7 +81,7 @@ class Edge:
             level,
             "%s %s %d",
             method,
-            path,
+            shown_path(path),
             exchange.status,
             extra={"milliseconds": round(1000 * (time.monotonic() - exchange.started), 1)},
         )
@@ -105,6 +107,12 @@ class _Exchange:
         """Send the reply, unless another one has begun."""
         if self.status == 499:
             await reply(self.scope, receive, self.send)
+
+
+def shown_path(path: str) -> str:
+    """A client's path, which was percent-decoded, on one line that a terminal takes as text."""
+    short = path if len(path) <= _MAX_PATH else path[:_MAX_PATH] + "..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in short)
 
 
 def request_id_of(scope: Scope) -> str:
