@@ -167,11 +167,12 @@ def serve(
 
 def set_up_logging(level: LogLevel, form: LogFormat = LogFormat.TEXT) -> None:
     """One line an event on stderr, with its request's id. What uvicorn says of starting and
-    stopping we say ourselves."""
+    stopping we say ourselves; what is no HTTP is counted in `/metrics`, a line each would let
+    anybody fill the log."""
     handler = log_handler(as_json=form is LogFormat.JSON)
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if level is not LogLevel.DEBUG:
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
 
 def server_config(
