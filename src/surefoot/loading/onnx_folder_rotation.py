@@ -80,6 +80,10 @@ def base_and_factors(frequencies: Doubles) -> tuple[float, tuple[float, ...]]:
 
 
 def _rounded(theta: float) -> float:
-    """Bases are whole numbers; one that is measured is near it."""
-    whole = float(round(theta))
-    return whole if abs(theta - whole) < 1e-4 * theta else theta
+    """Bases are round numbers (10,000, 500,000, ...): the one with the fewest digits that is as
+    near as a measurement can tell."""
+    for digits in range(1, 8):
+        near = float(f"{theta:.{digits}g}")
+        if abs(near / theta - 1) < RELATIVE:
+            return near
+    return theta
