@@ -1,5 +1,6 @@
 # make serve   set up everything and serve the default model on http://127.0.0.1:8080/v1
 # make test    set up everything and run every check (what CI runs)
+# make audit   known vulnerabilities of what is installed, where their service can be reached
 #
 # Both work on a fresh machine with Python 3.11 or newer, and are instant the second time.
 # PYTHON=/path/to/python picks the interpreter; ARGS="--parallel 8" adds flags to `surefoot serve`.
@@ -14,7 +15,7 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 PYTEST_ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: serve test lint check-model clean
+.PHONY: serve test lint check-model audit clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/surefoot serve --host 127.0.0.1 --port 8080 $(ARGS)
@@ -29,6 +30,15 @@ lint: $(VENV)/.installed-dev
 
 check-model: $(VENV)/.installed-dev
 	@$(BIN)/surefoot pull default
+
+# Known vulnerabilities of everything installed. Where the service cannot be reached this says so
+# and passes; AUDIT_ARGS=--require fails there instead.
+AUDIT_SERVICE := https://pypi.org/pypi/pip/json
+AUDIT_ARGS ?=
+
+audit: $(VENV)/.installed-audit
+	@$(BIN)/python deploy/if_reachable.py $(AUDIT_ARGS) $(AUDIT_SERVICE) \
+		$(BIN)/pip-audit --local --skip-editable --progress-spinner off
 
 $(VENV)/bin/python:
 	@for candidate in $(CANDIDATES); do \
@@ -50,6 +60,11 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing surefoot and its development tools into $(VENV)"
 	@$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-audit: $(VENV)/.installed-dev
+	@echo "installing pip-audit into $(VENV)"
+	@$(PIP) --editable '.[audit]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

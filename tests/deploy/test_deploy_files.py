@@ -108,7 +108,7 @@ def test_the_unit_uses_flags_that_exist(unit: configparser.SectionProxy) -> None
     program, command, *arguments = shlex.split(unit["ExecStart"])
     assert (program, command) == ("/opt/surefoot/bin/surefoot", "serve")
     assert arguments[::2], "flags and values alternate"
-    assert {flag for flag in arguments[::2]} <= known
+    assert set(arguments[::2]) <= known
 
 
 def test_the_unit_waits_for_the_drain(unit: configparser.SectionProxy) -> None:
