@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
 import os
 import socket
@@ -12,12 +14,13 @@ import pytest
 
 from fake_hub import FakeHub, fake_hub
 from surefoot.errors import ModelError
-from surefoot.loading.download import RemoteFile
+from surefoot.loading.download import RemoteFile, unfinished_path
 from surefoot.loading.hub import Hub, choose_files
 from surefoot.loading.resolve import resolve_model
 from surefoot.loading.store import ModelStore
 
 CONTENT = b"weights" * 5000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 @pytest.fixture
@@ -77,16 +80,38 @@ def test_a_pull_that_failed_is_resumed_by_the_next(hub: FakeHub, store: ModelSto
     assert not (store.models / ".incoming" / "owner--name").exists()
 
 
-def test_what_was_begun_of_another_content_is_not_resumed(hub: FakeHub, store: ModelStore) -> None:
-    hub.offer(m__gguf=BIG)
-    hub.faults = [15 << 20, "500"]
-    with pytest.raises(ModelError, match="cannot be fetched"):
-        resolve_model("owner/name", store, hub=Hub(hub.endpoint))
-    hub.offer(m__gguf=CONTENT)
-    hub.asked.clear()
+def leave_unfinished(store: ModelStore, claimed: str, content: bytes) -> None:
+    """As a pull that was interrupted does."""
+    with contextlib.suppress(KeyboardInterrupt), store.incoming("owner/name") as folder:
+        unfinished_path(RemoteFile("m.gguf", claimed), folder).write_bytes(content)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("claimed", "begun", "start"),
+    [
+        (SHA256, CONTENT[:1000], 1000),
+        (SHA256, CONTENT, None),
+        ("1" * 64, CONTENT[:1000], 0),
+        (SHA256, CONTENT + b"x", 0),
+    ],
+    ids=["half", "all", "another content", "too much"],
+)
+def test_what_was_begun_is_gone_on_from_if_it_can_be(
+    claimed: str, begun: bytes, start: int | None, hub: FakeHub, store: ModelStore
+) -> None:
+    leave_unfinished(store, claimed, begun)
     path = resolve_model("owner/name", store, hub=Hub(hub.endpoint))
-    assert hub.asked == [("m.gguf", 0)]
+    assert hub.asked == ([] if start is None else [("m.gguf", start)])
     assert path.read_bytes() == CONTENT
+
+
+def test_a_wrong_beginning_is_found_out_and_dropped(hub: FakeHub, store: ModelStore) -> None:
+    leave_unfinished(store, SHA256, b"y" * 1000)
+    with pytest.raises(ModelError, match=r"m\.gguf: sha256 is .*, the hub says"):
+        resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    assert resolve_model("owner/name", store, hub=Hub(hub.endpoint)).read_bytes() == CONTENT
+    assert hub.asked == [("m.gguf", 1000), ("m.gguf", 0)]
 
 
 def test_files_that_came_whole_are_not_fetched_again(hub: FakeHub, store: ModelStore) -> None:

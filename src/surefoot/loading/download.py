@@ -37,6 +37,13 @@ def unfinished_path(remote: RemoteFile, folder: Path) -> Path:
     return folder / f"{remote.name}.{remote.content_key}.unfinished"
 
 
+def num_bytes_begun(remote: RemoteFile, folder: Path) -> int:
+    """What can be gone on from; 0 where that is nothing, or cannot be the file's beginning."""
+    path = unfinished_path(remote, folder)
+    size = path.stat().st_size if path.is_file() else 0
+    return size if remote.size is not None and size <= remote.size else 0
+
+
 def finished_path(remote: RemoteFile, folder: Path) -> Path:
     """Where the whole file lies, its checksum found right."""
     return folder / f"{remote.name}.{remote.content_key}"
@@ -53,6 +60,8 @@ def fetch_file(repository: str, remote: RemoteFile, folder: Path, endpoint: str 
         return finished
     unfinished = unfinished_path(remote, folder)
     unfinished.parent.mkdir(parents=True, exist_ok=True)
+    if num_bytes_begun(remote, folder) == 0:
+        unfinished.unlink(missing_ok=True)
     _download(repository, remote, unfinished, endpoint)
     _require_checksum(unfinished, remote)
     os.replace(unfinished, finished)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot.errors import ModelError
-from surefoot.loading.download import RemoteFile, fetch_file, unfinished_path
+from surefoot.loading.download import RemoteFile, fetch_file, num_bytes_begun
 from surefoot.loading.folder import INDEX, PART_NAME, part_name
 from surefoot.loading.store import MODEL_SUFFIX, ModelStore
 
@@ -62,8 +62,7 @@ class Hub:
         return target.parent if target.name == CONFIG else target
 
     def _fetch(self, name: str, remote: RemoteFile, folder: Path, say: Say) -> Path:
-        unfinished = unfinished_path(remote, folder)
-        verb = "resuming" if unfinished.exists() and unfinished.stat().st_size else "fetching"
+        verb = "resuming" if num_bytes_begun(remote, folder) else "fetching"
         say(f"{verb} {name}:{remote.name}")
         try:
             return fetch_file(name, remote, folder, self.endpoint)
