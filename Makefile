@@ -33,12 +33,14 @@ check-model: $(VENV)/.installed-dev
 
 # Known vulnerabilities of everything installed. Where the service cannot be reached this says so
 # and passes; AUDIT_ARGS=--require fails there instead.
-AUDIT_SERVICE := https://pypi.org/pypi/pip/json
+AUDIT_SERVICE := https://pypi.org/pypi/pip/24.0/json
 AUDIT_ARGS ?=
 
 audit: $(VENV)/.installed-audit
+	@$(BIN)/python -m pip freeze --exclude-editable > $(VENV)/audited.txt
 	@$(BIN)/python deploy/if_reachable.py $(AUDIT_ARGS) $(AUDIT_SERVICE) \
-		$(BIN)/pip-audit --local --skip-editable --progress-spinner off
+		$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off \
+		--requirement $(VENV)/audited.txt
 
 $(VENV)/bin/python:
 	@for candidate in $(CANDIDATES); do \

@@ -2,7 +2,7 @@
 
     python if_reachable.py [--require] URL COMMAND [ARGUMENT ...]
 
-Ends with the command's own exit code. Where nothing answers at URL it says that the command was
+Ends with the command's own exit code. Where no service answers at URL it says that the command was
 not run and ends with 0, or with 3 after `--require`.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 
 TIMEOUT_S = 10.0
@@ -18,12 +17,10 @@ NOT_RUN = 3
 
 
 def reachable(url: str) -> bool:
-    """Something answers there, whatever it says."""
+    """The service answers there, and well: a proxy that only says 404 is not the service."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S):
             return True
-    except urllib.error.HTTPError:
-        return True
     except OSError:
         return False
 

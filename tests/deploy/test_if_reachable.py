@@ -35,10 +35,16 @@ def nobody() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}/"
 
 
-@pytest.mark.parametrize("path", ["/health", "/no/such/route"])
-def test_where_something_answers_the_commands_code_counts(path: str) -> None:
+def test_where_the_service_answers_the_commands_code_counts() -> None:
     with serving(say("OK")) as (server, _):
-        assert ran(server.url + path, *NINE) == (9, "ran\n", "")
+        assert ran(server.url + "/health", *NINE) == (9, "ran\n", "")
+
+
+def test_an_answer_that_is_an_error_is_no_service() -> None:
+    with serving(say("OK")) as (server, _):
+        code, out, err = ran(server.url + "/no/such/route", *NINE)
+    assert (code, out) == (0, "")
+    assert err.startswith("NOT RUN: ")
 
 
 def test_where_nothing_answers_it_says_so(nobody: str) -> None:
