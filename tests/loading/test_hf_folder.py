@@ -53,6 +53,16 @@ def test_the_fingerprint_follows_config_weights_and_bits(tmp_path: Path) -> None
     assert len(prints) == 4
 
 
+def test_another_programs_copy_of_the_weights_is_left_alone(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a")
+    wanted = load_hf_folder(folder).fingerprint
+    (folder / "consolidated.safetensors").write_bytes(b"not even read")
+    assert load_hf_folder(folder).fingerprint == wanted
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    with pytest.raises(ModelError, match=r"a has 2 safetensors files and no model\.safetensors\.i"):
+        load_hf_folder(folder)
+
+
 def test_progress_counts_matrices_alone(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     loaded = load_hf_folder(

@@ -11,6 +11,8 @@ from pathlib import Path
 from surefoot.errors import ModelError
 
 GGUF_SUFFIX = ".gguf"
+WHOLE = "model.safetensors"
+"""A Hugging Face model's weights in one file."""
 INDEX = "model.safetensors.index.json"
 """Says which tensor is in which shard of a Hugging Face model."""
 PART_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")

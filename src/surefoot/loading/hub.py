@@ -13,13 +13,12 @@ from pathlib import Path
 
 from surefoot.errors import ModelError
 from surefoot.loading.download import RemoteFile, fetch_file, num_bytes_begun
-from surefoot.loading.folder import INDEX, PART_NAME, part_name
+from surefoot.loading.folder import INDEX, PART_NAME, WHOLE, part_name
 from surefoot.loading.store import MODEL_SUFFIX, ModelStore
 
 Say = Callable[[str], None]
 
 CONFIG = "config.json"
-WHOLE = "model.safetensors"
 SHARD = r"model-\d{5}-of-\d{5}\.safetensors"
 BESIDE_WEIGHTS = frozenset(
     {

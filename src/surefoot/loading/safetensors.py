@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
-from surefoot.loading.folder import INDEX
+from surefoot.loading.folder import INDEX, WHOLE
 
 ITEM_TYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
@@ -65,6 +65,8 @@ def _files(folder: Path) -> Iterable[Path]:
             if not (folder / name).is_file():
                 raise ModelError(f"{folder.name}: {name} is missing; {INDEX} calls for it")
         return [folder / name for name in names]
+    if (folder / WHOLE).is_file():
+        return [folder / WHOLE]
     files = sorted(folder.glob("*.safetensors"))
     if len(files) == 1:
         return files
