@@ -84,10 +84,24 @@ def test_a_folder_is_a_model_by_its_config(tmp_path: Path) -> None:
         ({"tie_word_embeddings": False}, "tensor output.weight is missing"),
         ({"attention_bias": False}, "tensor blk.0.attn_q.bias is no part of"),
         ({"rope_scaling": {"type": "yarn", "factor": 4}}, r"rope scaling \(yarn\)"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "the llama3 rope parameters are incomplete"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "the llama3 rope parameters cannot be used"),
         ({"rope_scaling": "x"}, "the rope parameters in config.json are 'x'"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
-        ({"layer_types": ["linear"], "sliding_window": 8}, "layer_types in config.json"),
+        ({"layer_types": ["linear"], "sliding_window": 8}, "layer_types in config.json do not fit"),
+        ({"layer_types": ["linear"] * 2, "sliding_window": 8}, "layer_types in config.json are"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor in config.json is 0.0, not"),
+        (
+            {
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8,
+                    "low_freq_factor": 4,
+                    "high_freq_factor": 4,
+                    "original_max_position_embeddings": 8192,
+                }
+            },
+            "the llama3 rope parameters cannot be used: float division by zero",
+        ),
         ({"quantization_config": {"quant_method": "gptq"}}, "m is quantized by gptq"),
         ({"num_attention_heads": 0}, "num_attention_heads in config.json is 0, not at least 1"),
         ({"num_key_value_heads": 3}, "m has 4 heads for 3 of keys and values"),

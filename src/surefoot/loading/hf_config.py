@@ -61,8 +61,15 @@ class HfConfig:
     def architecture(self) -> str:
         return FAMILIES[self.model_type]
 
-    def number(self, key: str, kind: type[T], default: T | None = None) -> T:
-        value = self.text.get(key)
+    def number(
+        self,
+        key: str,
+        kind: type[T],
+        default: T | None = None,
+        part: Mapping[str, Any] | None = None,
+    ) -> T:
+        """Of the text model, or of a `part` of its configuration."""
+        value = (self.text if part is None else part).get(key)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ModelError(f"{self.name}: {key} in config.json is {value!r}, not a number")
@@ -79,8 +86,10 @@ class HfConfig:
             raise ModelError(f"{self.name}: {key} in config.json is {value}, not at least 1")
         return value
 
-    def positive(self, key: str, default: float | None = None) -> float:
-        value = self.number(key, float, default)
+    def positive(
+        self, key: str, default: float | None = None, part: Mapping[str, Any] | None = None
+    ) -> float:
+        value = self.number(key, float, default, part)
         if not 0 < value < math.inf:
             raise ModelError(f"{self.name}: {key} in config.json is {value}, not above 0")
         return value
@@ -127,7 +136,7 @@ def read_spec(config: HfConfig, has_head: bool) -> ModelSpec:
         vocab_size=config.count("vocab_size"),
         context_length=_context_length(config),
         rms_eps=config.positive("rms_norm_eps", 1e-6),
-        rope_theta=float(rope.get("rope_theta") or config.positive("rope_theta", 10000.0)),
+        rope_theta=config.positive("rope_theta", config.positive("rope_theta", 10000.0), rope),
         rope_interleaved=False,
         tied_embedding=bool(config.text.get("tie_word_embeddings", not has_head)),
         qkv_bias=bool(config.text.get("attention_bias", config.architecture == "qwen2")),
@@ -164,12 +173,15 @@ def _factors(config: HfConfig, rope: Mapping[str, Any], spec: ModelSpec) -> tupl
         if kind == "default":
             return ()
         if kind == "linear":
-            return (float(rope["factor"]),) * pairs
+            return (config.positive("factor", part=rope),) * pairs
         if kind == "llama3":
-            return llama3_factors(rope, spec.rope_theta, spec.head_dim)
-    except (KeyError, TypeError, ValueError) as error:
+            factors = llama3_factors(rope, spec.rope_theta, spec.head_dim)
+            if all(0 < factor < math.inf for factor in factors):
+                return factors
+            raise ValueError("they make factors that are not above 0")
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise ModelError(
-            f"{config.name}: the {kind} rope parameters are incomplete: {error}"
+            f"{config.name}: the {kind} rope parameters cannot be used: {error}"
         ) from error
     raise ModelError(f"{config.name}: rope scaling ({kind}) is not supported")
 
@@ -205,7 +217,11 @@ def _windows(config: HfConfig, spec: ModelSpec) -> tuple[int, ...]:
 
 def _by_kind(config: HfConfig, kinds: object, window: int, spec: ModelSpec) -> tuple[int, ...]:
     sizes = {"full_attention": 0, "sliding_attention": window}
-    if not isinstance(kinds, list) or len(kinds) != spec.num_layers or set(kinds) - set(sizes):
+    if not isinstance(kinds, list) or len(kinds) != spec.num_layers:
+        raise ModelError(
+            f"{config.name}: layer_types in config.json do not fit the layers: {kinds}"
+        )
+    if not all(isinstance(kind, str) and kind in sizes for kind in kinds):
         raise ModelError(f"{config.name}: layer_types in config.json are not supported: {kinds}")
     return tuple(sizes[kind] for kind in kinds)
 
@@ -214,8 +230,8 @@ def _gemma3(config: HfConfig, spec: ModelSpec) -> ModelSpec:
     config.refuse("hidden_activation", "gelu_pytorch_tanh")
     config.refuse("use_bidirectional_attention", False)
     window = config.count("sliding_window", 4096)
-    local = config.text.get("rope_local_base_freq")
-    local = local or _rope(config, "sliding_attention").get("rope_theta") or 10000.0
+    local = config.positive("rope_theta", 10000.0, _rope(config, "sliding_attention"))
+    local = config.positive("rope_local_base_freq", local)
     scalar = config.positive("query_pre_attn_scalar", float(spec.head_dim))
     scale = None if scalar == spec.head_dim else scalar**-0.5
     kinds = config.text.get("layer_types")
@@ -224,4 +240,4 @@ def _gemma3(config: HfConfig, spec: ModelSpec) -> ModelSpec:
         windows = gemma3_windows(spec.num_layers, window, pattern)
     else:
         windows = _by_kind(config, kinds, window, spec)
-    return gemma3_like(spec, windows, float(local), scale)
+    return gemma3_like(spec, windows, local, scale)
