@@ -45,9 +45,10 @@ def cost_per_token(measured: dict[str, list[Measured]], path: Path) -> None:
         for column, (group, kinds) in enumerate(GROUPS):
             _bars(axes[row][column], found, kinds)
             axes[row][column].set_title(f"{group}, {kind}, held out")
-    axes[0][0].legend(fontsize=8, ncol=2)
+    handles, names = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, fontsize=8, ncol=len(names), loc="upper center")
     figure.supylabel("cost per token (plain decoding: 1)")
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0, 1, 0.96))
     figure.savefig(path, dpi=90)
     plt.close(figure)
 
@@ -65,8 +66,11 @@ def _bars(axis: plt.Axes, found: list[Measured], kinds: tuple[str, ...]) -> None
             axis.bar(place + bar * width, cost, width, color=f"C{bar}", label=label)
     axis.axhline(1.0, color="black", linewidth=0.8)
     axis.set_ylim(bottom=0.3)
-    labels = [one.costs.name.removesuffix("-4bit").removeprefix("gb10-") for one in found]
-    labels[0] = "two AVX2 cores"
+    labels = [
+        one.costs.name.removesuffix("-4bit").removeprefix("gb10-").removesuffix("-instruct")
+        for one in found
+    ]
+    labels[0] = "this CPU"
     axis.set_xticks([place + 0.32 for place in range(len(found))], labels, fontsize=7)
 
 

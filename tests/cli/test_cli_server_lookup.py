@@ -232,3 +232,30 @@ def test_replay_refuses_alike(
     assert error.startswith("surefoot: error: ")
     assert "; it must be between 1 and " in error
     assert error.count("\n") == 1
+
+
+GOODPUT = replace(BASE, policy=DraftPolicy.GOODPUT)
+
+
+@pytest.mark.parametrize("flag", ["auto", "off"])
+def test_goodput_runs_without_the_break_even_rule(flag: str) -> None:
+    assert lookup_options(GOODPUT, flag, 2) == LookupOptions(GOODPUT, ThresholdKind.OFF, None, 2)
+
+
+def test_goodput_has_no_threshold_to_give() -> None:
+    with pytest.raises(ConfigError) as caught:
+        lookup_options(GOODPUT, "2.5", 2)
+    assert caught.value.message == (
+        "--min-tokens-per-round is 2.5; the goodput policy prices every round itself: leave the "
+        "flag at auto"
+    )
+
+
+def test_goodputs_rows_are_priced_by_the_tables_and_by_what_replaces_them() -> None:
+    book = TABLES.step_prices(3)
+    assert book(256, False).verify == pytest.approx((0.0, 1.25, 1.5, 1.75, 2.0))
+    assert book(256, True).verify == pytest.approx((0.0, 1.0, 1.2, 1.4, 1.6))
+    assert book(256, False).exit_cost == pytest.approx(0.25)
+    summary = "\n".join(StoredLookup("auto", GOODPUT).summary())
+    assert "prompt lookup: goodput, drafts of up to" in summary
+    assert "each row keeps a ledger" in summary

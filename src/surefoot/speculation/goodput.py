@@ -140,7 +140,7 @@ class GoodputDrafter:
     def _advance(self, tokens: Sequence[int]) -> None:
         match = self._match
         for token in tokens:
-            sight = next(match.sights(1), None)
+            sight = match.first_sight()
             landed = match.advance(token)
             if sight is not None and landed is not None:
                 self._chances.record(sight, landed)

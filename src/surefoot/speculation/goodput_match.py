@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from surefoot.speculation.acceptance import cut_after_end
 from surefoot.speculation.config import PromptLookupConfig
@@ -26,8 +26,7 @@ MAX_RIVALS = 8
 MAX_VISITED = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(NamedTuple):
     """What is seen of one proposed token, all before it having come true. `run`: tokens that the
     context shares with the match. `num_rivals`: recent occurrences of the same suffix, the match
     counted; `num_agreeing`: those that this token followed. `frequency`: how often the context
@@ -58,6 +57,7 @@ class MatchTracker:
         self._last_end: dict[tuple[int, ...], int] = {}
         self._earlier: dict[int, int] = {}
         self._linked = config.ngram_min
+        self._first: Sight | None = None
         self._find(None)
 
     def advance(self, token: int) -> bool | None:
@@ -79,6 +79,12 @@ class MatchTracker:
             followed += followed[: num_tokens - len(followed)]
         return list(cut_after_end(followed, end_ids))
 
+    def first_sight(self) -> Sight | None:
+        """What is seen of the first token of a proposal; None without a match."""
+        if self._first is None:
+            self._first = next(self.sights(1), None)
+        return self._first
+
     def sights(self, num_tokens: int) -> Iterator[Sight]:
         """What is seen of each token of `proposal(num_tokens)`."""
         tokens = self.proposal(num_tokens)
@@ -91,14 +97,18 @@ class MatchTracker:
                 follower = self.context[place] if place < length else tokens[place - length]
                 if follower == token:
                     agreeing.append(end)
-            yield Sight(
+            sight = Sight(
                 min(self.run + ahead, MAX_RUN), len(rivals), len(agreeing), self._frequency[token]
             )
+            if not ahead:
+                self._first = sight
+            yield sight
             rivals = agreeing
 
     def _find(self, onward: int | None) -> None:
         """Look the match up. `onward`: where it lies if the last one goes on."""
         context = self.context
+        self._first = None
         self._index.extend(context)
         self._link()
         if onward is not None and self.run >= KEPT_RUN:
