@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from live_server import TIMEOUT_S, read_reply, serving, status_of
-from server_fakes import FakeStream, Harness, hold, say
+from server_fakes import ByteTokenizer, FakeStream, Harness, hold, say
 from surefoot.errors import ConfigError
 from surefoot.server.limits import (
     MAX_TIME_S,
@@ -134,6 +134,28 @@ def test_everything_at_its_limit_passes() -> None:
 def test_n_is_also_bounded_by_all_choices_of_a_request() -> None:
     harness = Harness(say("OK"), ServerConfig(request=RequestLimits(max_rows=2)))
     expect_400(harness, harness.chat(n=3), "n", "n must be an integer from 1 to 2; got 3")
+
+
+def test_a_prompt_that_cannot_fit_is_not_encoded() -> None:
+    """Beyond `max_prompt_chars` the tokenizer, which would fail, is not asked."""
+
+    class Untouched(ByteTokenizer):
+        def encode(self, text: str, *, parse_special: bool, add_bos: bool) -> list[int]:
+            assert len(text) <= 10, text
+            return super().encode(text, parse_special=parse_special, add_bos=add_bos)
+
+    harness = Harness(say("OK"), max_prompt_chars=10, tokenizer=Untouched())
+    assert harness.complete(prompt="a" * 10).status_code == 200
+    for prompt in ("a" * 11, ["a", "a" * 11], ["a" * 11, [1]]):
+        reply = harness.complete(prompt=prompt)
+        assert reply.status_code == 400
+        error = reply.json()["error"]
+        assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
+        assert error["message"] == (
+            "the prompt has 11 characters; no more than 10 can fit the tokens it may have"
+        )
+    assert len(harness.sink.requests) == 1
+    assert harness.complete(prompt=[1] * 11).status_code == 200
 
 
 def test_a_body_beyond_its_limit(harness: Harness) -> None:

@@ -56,14 +56,16 @@ class Stack:
     def end_ids(self) -> frozenset[int]:
         return self.tokenizer.end_ids
 
-    def encode_chat(self, messages: Sequence[Mapping[str, object]]) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, object]], max_chars: int | None = None
+    ) -> list[int]:
         """Raises `ModelError` where there is no template."""
         if self.template is None:
             raise ModelError(
                 f"{self.model.name} has no chat template: --chat-template FILE gives one, "
                 "`generate --raw` needs none"
             )
-        return self.template.encode_chat(self.tokenizer, messages)
+        return self.template.encode_chat(self.tokenizer, messages, max_chars=max_chars)
 
     def encode_text(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, parse_special=True, add_bos=self.tokenizer.add_bos)

@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import surefoot
@@ -101,13 +102,18 @@ def served_model(stack: Stack, serving: Serving, lookup: ServerLookup | None) ->
     names = [*serving.aliases, file.removesuffix(MODEL_SUFFIX), file]
     if serving.options.model == DEFAULT_NAME:
         names.append(DEFAULT_NAME)
+    most_tokens = serving.server.request.max_prompt_tokens or stack.capacity
+    max_chars = min(most_tokens, stack.capacity) * stack.tokenizer.max_chars_per_token
     return ServedModel(
         id=names[0],
         created=int(time.time()),
         tokenizer=stack.tokenizer,
-        encode_chat=None if stack.template is None else stack.encode_chat,
+        encode_chat=(
+            None if stack.template is None else partial(stack.encode_chat, max_chars=max_chars)
+        ),
         make_text=stack.make_text,
         context_length=stack.capacity,
+        max_prompt_chars=max_chars,
         sink=stack.mailbox,
         aliases=tuple(names[1:]),
         properties=properties(stack, serving.scheduling, lookup),

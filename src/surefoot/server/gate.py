@@ -57,6 +57,7 @@ class Gate:
         """A text prompt is encoded with special tokens recognised: here the client writes the
         template by hand. Chat content never is."""
         check_model_name(model, body.model)
+        check_prompt_chars(model, body.prompt)
         prompts = [
             await self._workers.run(partial(encode_prompt, model, prompt)) for prompt in body.prompt
         ]
@@ -116,6 +117,19 @@ def check_model_name(model: ServedModel, name: str | None) -> None:
     if name is not None and not model.answers_to(name):
         raise ModelNotFoundError(
             f"the model {name[:100]!r} is not served here; {model.id!r} is", param="model"
+        )
+
+
+def check_prompt_chars(model: ServedModel, prompts: Sequence[Prompt]) -> None:
+    """Refuse what no encoding could make fit, before the work of encoding it. The chat template's
+    output is held to the same by `encode_chat`."""
+    limit = model.max_prompt_chars
+    longest = max((len(each) for each in prompts if isinstance(each, str)), default=0)
+    if limit is not None and longest > limit:
+        raise ContextLengthError(
+            f"the prompt has {longest} characters; no more than {limit} can fit the tokens it"
+            " may have",
+            param="prompt",
         )
 
 

@@ -49,8 +49,8 @@ def _body(form: type[CommonBody], limits: RequestLimits, by_hand: Schema) -> Sch
     for field in properties.values():
         field.pop("title", None)
         field.pop("default", None)
-        for form in field.get("anyOf", ()):
-            _name_bounds(form)
+        for option in field.get("anyOf", ()):
+            _name_bounds(option)
     return {
         "type": "object",
         "required": schema["required"],

@@ -118,7 +118,8 @@ def always_alive() -> bool:
 @dataclass(frozen=True)
 class ServedModel:
     """One model, ready to answer. `encode_chat` None: the model has no chat template.
-    `properties` is what `/props` shows; it holds no path."""
+    `properties` is what `/props` shows; it holds no path. A text prompt of more characters than
+    `max_prompt_chars` cannot fit and is not encoded."""
 
     id: str
     created: int
@@ -127,6 +128,7 @@ class ServedModel:
     make_text: MakeText
     context_length: int
     sink: RequestSink
+    max_prompt_chars: int | None = None
     aliases: tuple[str, ...] = ()
     properties: Mapping[str, object] = field(default_factory=dict)
     loop_counts: Callable[[], LoopCounts] | None = None

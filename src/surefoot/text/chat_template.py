@@ -14,7 +14,7 @@ from datetime import datetime
 from jinja2 import Template
 from jinja2.exceptions import SecurityError, TemplateSyntaxError, UndefinedError
 
-from surefoot.errors import InvalidRequestError, ModelError
+from surefoot.errors import ContextLengthError, InvalidRequestError, ModelError
 from surefoot.text.caller_text import ROLES, Disguise, Messages, disguised, strings_in
 from surefoot.text.special_text import Piece
 from surefoot.text.template_budget import RenderBudget, RenderLimitError, RenderLimits
@@ -77,12 +77,25 @@ class ChatTemplate:
         return self._render(messages, add_generation_prompt, self._clock())
 
     def encode_chat(
-        self, tokenizer: Tokenizer, messages: Messages, add_generation_prompt: bool = True
+        self,
+        tokenizer: Tokenizer,
+        messages: Messages,
+        add_generation_prompt: bool = True,
+        max_chars: int | None = None,
     ) -> list[int]:
         """The prompt as token ids. Markers that the template writes are special tokens; everything
         in the messages is plain text. A model that wants a begin token gets it once, whether the
-        template writes it or not. Raises as `render`."""
-        ids = tokenizer.encode_pieces(self.pieces(tokenizer, messages, add_generation_prompt))
+        template writes it or not. Raises as `render`, and `ContextLengthError` where the prompt
+        has more than `max_chars` characters."""
+        pieces = self.pieces(tokenizer, messages, add_generation_prompt)
+        num_chars = sum(len(piece) for piece in pieces if isinstance(piece, str))
+        if max_chars is not None and num_chars > max_chars:
+            raise ContextLengthError(
+                f"the prompt has {num_chars} characters; no more than {max_chars} can fit the"
+                " tokens it may have",
+                param="messages",
+            )
+        ids = tokenizer.encode_pieces(pieces)
         if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
             ids.insert(0, tokenizer.bos_id)
         return ids

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -91,6 +92,14 @@ class Tokenizer:
         """Further tokens that end a reply, such as the one that the chat template ends a turn
         with. Call it before anybody reads `end_ids`."""
         self._vocabulary = replace(self._vocabulary, end_ids=self.end_ids | frozenset(end_ids))
+
+    @cached_property
+    def max_chars_per_token(self) -> int:
+        """A text of n tokens has at most n times so many characters. Three times the longest
+        token's bytes where text is normalized first: composition makes one character of three
+        (Hangul). For refusing what cannot fit before it is encoded."""
+        longest = max(len(self.token_bytes(token_id)) for token_id in range(self.vocab_size))
+        return longest if self._backend.normalizer is None else 3 * longest
 
     @property
     def strips_leading_space(self) -> bool:
