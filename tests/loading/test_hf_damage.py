@@ -30,7 +30,7 @@ VALUES = st.recursive(
 )
 TEXT_FILES = ("tokenizer_config.json", "generation_config.json", "chat_template.json")
 QUIET = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
