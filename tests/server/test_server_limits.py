@@ -285,6 +285,22 @@ def test_a_reply_that_is_not_streamed_gets_the_status(limits: ReplyLimits, what:
         assert sink.streams[0].cancelled_for_threads.wait(TIMEOUT_S)
 
 
+@pytest.mark.parametrize(
+    ("limits", "what"),
+    [
+        (ReplyLimits(max_idle_s=0.05, status_wait_s=1000), "without a token"),
+        (ReplyLimits(max_total_s=0.05, status_wait_s=1000), "in all"),
+    ],
+)
+def test_a_stream_that_never_began_gets_the_status_too(limits: ReplyLimits, what: str) -> None:
+    with serving(hold, ServerConfig(reply=limits)) as (server, sink):
+        body = {"prompt": "a", "stream": True}
+        reply = httpx.post(server.url + "/v1/completions", json=body, timeout=TIMEOUT_S)
+        assert reply.status_code == 503
+        assert reply.json()["error"]["message"] == f"the reply took longer than 0.05 s {what}"
+        assert sink.streams[0].cancelled_for_threads.wait(TIMEOUT_S)
+
+
 def test_a_client_that_does_not_read_is_counted_and_cut() -> None:
     def flood(stream: FakeStream) -> None:
         stream.emit(*b"x" * (2000 - 1))

@@ -150,9 +150,9 @@ def test_the_server_ends_every_reply() -> None:
 def test_waiting_for_the_first_event_loses_nothing() -> None:
     async def test() -> None:
         setting = Setting(1)
-        await setting.group.wait_for_first(0.0)
+        await setting.group.wait_for_first(ReplyLimits(status_wait_s=0.0))
         setting.streams[0].emit(5, END)
-        await setting.group.wait_for_first(TIMEOUT_S)
+        await setting.group.wait_for_first(ReplyLimits(status_wait_s=TIMEOUT_S))
         assert await read(setting.group) == [(0, (5,)), (0, (END,)), (0, "stop")]
 
     run(test())
@@ -163,7 +163,7 @@ def test_a_failure_is_raised_from_the_first_wait_and_cancels_the_rest() -> None:
         setting = Setting(2)
         setting.streams[1].fail(EngineError("broke"))
         with pytest.raises(EngineError, match="broke"):
-            await setting.group.wait_for_first(TIMEOUT_S)
+            await setting.group.wait_for_first(ReplyLimits(status_wait_s=TIMEOUT_S))
         assert setting.streams[0].cancelled.is_set()
         await setting.ended()
 
@@ -175,6 +175,8 @@ def test_a_failure_is_raised_from_the_first_wait_and_cancels_the_rest() -> None:
     [
         (ReplyLimits(max_total_s=0.05, keepalive_s=0.01), "in all"),
         (ReplyLimits(max_idle_s=0.05, keepalive_s=0.01), "without a token"),
+        (ReplyLimits(max_total_s=0.05, keepalive_s=1000), "in all"),
+        (ReplyLimits(max_idle_s=0.05, keepalive_s=1000), "without a token"),
     ],
 )
 def test_a_reply_that_takes_too_long_is_cancelled(limits: ReplyLimits, what: str) -> None:

@@ -96,7 +96,7 @@ class Api:
                 if not job.stream:
                     reply = await whole_reply(job, rows, form, head, limits)
                     return gone() if reply is None else JsonReply(reply, headers=headers)
-                await rows.wait_for_first(limits.status_wait_s)
+                await rows.wait_for_first(limits)
         except BaseException:
             rows.abandon()
             raise

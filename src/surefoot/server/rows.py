@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -51,6 +52,7 @@ class RowGroup:
         self._first: RowEvent | None = None
         self._over = False
         self._error: SurefootError | None = None
+        self._started = self._last_seen = asyncio.get_running_loop().time()
         self._pumps = [
             asyncio.create_task(self._pump(index, stream, meter))
             for index, (stream, meter) in enumerate(zip(streams, meters, strict=True))
@@ -78,42 +80,51 @@ class RowGroup:
             self._error = error
             self.abandon()
 
-    async def wait_for_first(self, wait_s: float) -> None:
-        """Wait up to `wait_s` for any row's first event; raise its error if it failed, so that
-        the reply can still be a status."""
-        self._first = await self._take(wait_s)
-        if self._first is not None:
-            self._check(self._first.event)
+    async def wait_for_first(self, limits: ReplyLimits) -> None:
+        """Wait up to `status_wait_s` for any row's first event; raise its error if it failed, or
+        `ReplyTimeoutError`, so that the reply can still be a status."""
+        self._first = await self._next(limits.status_wait_s, limits)
 
     async def events(self, limits: ReplyLimits) -> AsyncIterator[RowEvent | None]:
         """Events until every row has ended. None after each `keepalive_s` of silence. Ends early
         when abandoned. Raises what a row failed with, or `ReplyTimeoutError`."""
-        loop = asyncio.get_running_loop()
-        started = last_seen = loop.time()
         open_rows = len(self._streams)
         while open_rows and not self._over:
-            item = self._first or await self._take(limits.keepalive_s)
+            item = self._first or await self._next(limits.keepalive_s, limits)
             self._first = None
-            now = loop.time()
             if item is not None:
-                last_seen = now
-                self._check(item.event)
                 open_rows -= isinstance(item.event, Finished)
-            self._check_time(now - started, now - last_seen, limits)
             if not self._over:
                 yield item
         if self._error is not None:
             raise self._error
 
-    def _check_time(self, total_s: float, idle_s: float, limits: ReplyLimits) -> None:
-        for spent, limit, what in (
-            (total_s, limits.max_total_s, "in all"),
-            (idle_s, limits.max_idle_s, "without a token"),
-        ):
-            if limit and spent > limit:
-                error = ReplyTimeoutError(f"the reply took longer than {limit:g} s {what}")
-                self.fail(error)
-                raise error
+    async def _next(self, wait_s: float, limits: ReplyLimits) -> RowEvent | None:
+        """The next event, or None after `wait_s`, which no limit of time outlasts."""
+        loop = asyncio.get_running_loop()
+        item = await self._take(min(wait_s, self._time_left(loop.time(), limits)[0]))
+        now = loop.time()
+        if item is not None:
+            self._last_seen = now
+            self._check(item.event)
+        left, what = self._time_left(now, limits)
+        if left <= 0:
+            error = ReplyTimeoutError(f"the reply took longer than {what}")
+            self.fail(error)
+            raise error
+        return item
+
+    def _time_left(self, now: float, limits: ReplyLimits) -> tuple[float, str]:
+        """Seconds until the limit that is reached first, and which that is."""
+        ends = [
+            (since + limit - now, f"{limit:g} s {what}")
+            for since, limit, what in (
+                (self._started, limits.max_total_s, "in all"),
+                (self._last_seen, limits.max_idle_s, "without a token"),
+            )
+            if limit
+        ]
+        return min(ends, default=(math.inf, ""))
 
     def _check(self, event: Event) -> None:
         error: SurefootError | None = None
