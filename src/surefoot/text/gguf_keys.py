@@ -28,7 +28,7 @@ class TokenType(IntEnum):
 
 def added_tokens(metadata: Mapping[str, object], tokens: Sequence[str]) -> list[AddedToken]:
     """Control and user-defined tokens, and whatever the file names as begin or end."""
-    types = cast(Sequence[int], get(metadata, "token_type", list) or [])
+    types = items(metadata, "token_type", int) or []
     if types and len(types) != len(tokens):
         raise ModelError(
             f"tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens"
@@ -46,13 +46,26 @@ def get(metadata: Mapping[str, object], key: str, kind: type[T]) -> T | None:
     value = metadata.get(PREFIX + key)
     if value is None:
         return None
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ModelError(f"{PREFIX}{key} is a {type(value).__name__}, not a {kind.__name__}")
     return value
 
 
-def require(metadata: Mapping[str, object], key: str, kind: type[T]) -> T:
-    value = get(metadata, key, kind)
+def items(metadata: Mapping[str, object], key: str, kind: type[T]) -> list[T] | None:
+    """A list whose items are all of that kind; whole numbers will do for floats."""
+    value = get(metadata, key, list)
+    if value is None:
+        return None
+    allowed = {kind, int} if kind is float else {kind}
+    for found in sorted(set(map(type, value)) - allowed, key=repr):
+        raise ModelError(
+            f"{PREFIX}{key} holds a {found.__name__}; all its items must be {kind.__name__}"
+        )
+    return cast(list[T], value)
+
+
+def require_items(metadata: Mapping[str, object], key: str, kind: type[T]) -> list[T]:
+    value = items(metadata, key, kind)
     if value is None:
         raise ModelError(f"{PREFIX}{key} is missing")
     return value

@@ -8,7 +8,6 @@ token's score; what no merge reaches is spelled in `<0xAB>` byte tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import tokenizers
 from tokenizers import normalizers
@@ -21,7 +20,7 @@ from surefoot.text.gguf_keys import (
     TokenType,
     added_tokens,
     get,
-    require,
+    require_items,
     token_id_of,
 )
 from surefoot.text.vocabulary import Vocabulary, well_known_end_ids
@@ -33,9 +32,9 @@ SPACE = "\u2581"
 def sentencepiece_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
     """Raises `ModelError` naming the key at fault. A file that does not say begins prompts with
     its begin token and puts a space before text, as SentencePiece does."""
-    tokens = cast(Sequence[str], require(metadata, "tokens", list))
-    scores = cast(Sequence[float], require(metadata, "scores", list))
-    types = cast(Sequence[int], require(metadata, "token_type", list))
+    tokens = require_items(metadata, "tokens", str)
+    scores = require_items(metadata, "scores", float)
+    types = require_items(metadata, "token_type", int)
     if not len(tokens) == len(scores) == len(types):
         raise ModelError(
             f"tokenizer.ggml has {len(tokens)} tokens, {len(scores)} scores and {len(types)} types"
@@ -87,7 +86,8 @@ def _backend(
             byte_fallback=True,
         )
     except Exception as error:  # the binding raises bare Exception for what it cannot use
-        raise ModelError(f"tokenizer.ggml.tokens cannot be used: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ModelError(f"tokenizer.ggml.tokens cannot be used: {reason}") from error
     backend = tokenizers.Tokenizer(model)
     to_space = normalizers.Replace(" ", SPACE)
     backend.normalizer = (

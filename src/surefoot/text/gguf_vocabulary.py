@@ -14,7 +14,7 @@ from tokenizers.models import BPE
 
 from surefoot.errors import ModelError
 from surefoot.text.byte_alphabet import byte_level_bytes
-from surefoot.text.gguf_keys import END_KEYS, added_tokens, get, require, token_id_of
+from surefoot.text.gguf_keys import END_KEYS, added_tokens, get, require_items, token_id_of
 from surefoot.text.gguf_sentencepiece import sentencepiece_vocabulary
 from surefoot.text.pre_tokenizers import PRE_TOKENIZATIONS, PreTokenization, pre_tokenization
 from surefoot.text.special_text import AddedToken
@@ -32,7 +32,7 @@ def gguf_vocabulary(metadata: Mapping[str, object], pre: str | None = None) -> V
             "supported: gpt2, llama"
         )
     rule = _pre_tokenization(metadata, pre)
-    tokens = cast(Sequence[str], require(metadata, "tokens", list))
+    tokens = require_items(metadata, "tokens", str)
     added = added_tokens(metadata, tokens)
     ends = {key: token_id_of(metadata, key, len(tokens)) for key in END_KEYS}
     add_bos = get(metadata, "add_bos_token", bool)
@@ -65,7 +65,7 @@ def _backend(
     added: Sequence[AddedToken],
     rule: PreTokenization,
 ) -> tokenizers.Tokenizer:
-    merges = cast(Sequence[str], require(metadata, "merges", list))
+    merges = require_items(metadata, "merges", str)
     vocab = {text: token_id for token_id, text in enumerate(tokens)}
     if rule.ignore_merges:
         _hide_control_tokens(vocab, added)
@@ -77,7 +77,8 @@ def _backend(
             ignore_merges=rule.ignore_merges,
         )
     except Exception as error:  # the binding raises bare Exception for a bad merge
-        raise ModelError(f"tokenizer.ggml.merges cannot be used: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ModelError(f"tokenizer.ggml.merges cannot be used: {reason}") from error
     backend = tokenizers.Tokenizer(model)
     normalizer = rule.normalizer()
     if normalizer is not None:
