@@ -65,7 +65,7 @@ class SchedulerConfig:
     max_rows: int = 4
     max_queue_depth: int = 256
     chunk_busy: int = 32
-    chunk_alone: int = 256
+    chunk_alone: int = 128
     lookahead: bool = True
     preemption: bool = False
     queue_timeout_s: float = 0.0

@@ -17,21 +17,15 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-import onnx
 import onnxruntime as ort
-from onnx import numpy_helper
 
 from surefoot.engine.graph_cache import BUILDING, Hold, hold, sweep
 from surefoot.errors import EngineError
-from surefoot.graph.decoder import BUILDER_VERSION, build_decoder
-from surefoot.graph.quantization import Array, LinearLayout
+from surefoot.graph.layouts import BUILDER_VERSION, LinearLayout
 from surefoot.graph.spec import ModelSpec, WeightSource
-from surefoot.graph.weights import convert_weights
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +59,11 @@ class PackedGraph:
         """The graph file for `num_rows` rows, derived from the packed one when first asked for."""
         path = self._directory / f"rows-{num_rows}.onnx"
         if not path.exists():
-            base = onnx.load(str(self._directory / PACKED), load_external_data=False)
+            from surefoot.engine.graph_building import derive_rows
+
             layouts = _read_layouts(self._directory / LAYOUTS)
-            model = build_decoder(
-                self._spec, layouts, base.graph.initializer, num_rows, self._accuracy_level
-            )
-            _write_atomically(path, model.SerializeToString())
+            packed, level = self._directory / PACKED, self._accuracy_level
+            _write_atomically(path, derive_rows(packed, layouts, self._spec, num_rows, level))
         return path
 
     def forget_rows(self, num_rows: int) -> None:
@@ -157,62 +150,19 @@ def _build(
     num_threads: int,
     external_from_bytes: int,
 ) -> None:
-    arrays, layouts = convert_weights(spec, source)
-    protos, external = _initializers(arrays, external_from_bytes)
-    model = build_decoder(spec, layouts, protos, 1, accuracy_level)
-    options = session_options(num_threads)
-    options.add_external_initializers(list(external), list(external.values()))
-    options.optimized_model_filepath = str(directory / PACKED)
-    for key, value in (
-        ("session.optimized_model_external_initializers_file_name", WEIGHTS),
-        (
-            "session.optimized_model_external_initializers_min_size_in_bytes",
-            str(external_from_bytes),
-        ),
-        ("session.save_external_prepacked_constant_initializers", "1"),
-    ):
-        options.add_session_config_entry(key, value)
-    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    """The packed graph, and notes of what made it, what derives others from it, and how to know
+    that it is whole."""
+    from surefoot.engine.graph_building import write_packed
+
+    layouts = write_packed(
+        directory / PACKED, WEIGHTS, spec, source, accuracy_level, num_threads, external_from_bytes
+    )
     content = {
         "made_by": _made_by(),
         "layouts": {name: asdict(layout) for name, layout in layouts.items()},
         "sizes": {name: (directory / name).stat().st_size for name in (PACKED, WEIGHTS)},
     }
     (directory / LAYOUTS).write_text(json.dumps(content))
-
-
-def _initializers(
-    arrays: Mapping[str, Array], external_from_bytes: int
-) -> tuple[list[onnx.TensorProto], dict[str, ort.OrtValue]]:
-    """Small arrays inside the graph, large ones handed over in memory."""
-    protos: list[onnx.TensorProto] = []
-    external: dict[str, ort.OrtValue] = {}
-    for name, array in arrays.items():
-        if array.nbytes < external_from_bytes:
-            protos.append(numpy_helper.from_array(np.asarray(array), name))
-            continue
-        proto = onnx.TensorProto(
-            name=name,
-            data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype),
-            dims=array.shape,
-            data_location=onnx.TensorProto.EXTERNAL,
-        )
-        for key, value in (("location", "memory"), ("offset", "0"), ("length", str(array.nbytes))):
-            proto.external_data.add(key=key, value=value)
-        protos.append(proto)
-        external[name] = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
-    return protos, external
-
-
-def session_options(num_threads: int) -> ort.SessionOptions:
-    """The graph is emitted in its final form, so no optimizer runs over it."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = num_threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.enable_mem_pattern = False
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return options
 
 
 def _read_layouts(path: Path) -> dict[str, LinearLayout]:

@@ -18,7 +18,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from surefoot.engine.kv_memory import KvMemory
-from surefoot.engine.packed_graph import session_options
+from surefoot.engine.session_options import session_options
 from surefoot.graph import io_names
 
 MAX_BINDINGS = 16

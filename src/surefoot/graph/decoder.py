@@ -16,7 +16,8 @@ from onnx import TensorProto, helper
 
 from surefoot.graph import io_names
 from surefoot.graph.layers import MICROSOFT, NodeList
-from surefoot.graph.quantization import LinearEmitter, LinearLayout
+from surefoot.graph.layouts import LinearLayout
+from surefoot.graph.quantization import LinearEmitter
 from surefoot.graph.spec import ModelSpec
 from surefoot.graph.weights import (
     COS,
@@ -29,9 +30,6 @@ from surefoot.graph.weights import (
     SIN,
     has_local_rotation,
 )
-
-BUILDER_VERSION = 4
-"""Part of the cached graph's key: raise it when the same file must give another graph."""
 
 
 def build_decoder(

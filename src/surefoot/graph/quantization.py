@@ -9,35 +9,16 @@ and ruin the model (KL 0.26 nats on the default model).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from surefoot.graph.layers import MICROSOFT, NodeList
-from surefoot.graph.spec import BLOCK, DenseWeight, QuantizedWeight, Weight
+from surefoot.graph.layouts import LinearLayout, layout_of
+from surefoot.graph.spec import DenseWeight, QuantizedWeight, Weight
 
 Array = NDArray[np.generic]
-
-
-@dataclass(frozen=True, slots=True)
-class LinearLayout:
-    """What the graph must know of a linear layer besides its numbers. `bits` None: float32."""
-
-    inputs: int
-    outputs: int
-    bits: int | None
-    has_offsets: bool
-    block: int = BLOCK
-
-
-def layout_of(weight: Weight) -> LinearLayout:
-    if isinstance(weight, DenseWeight):
-        outputs, inputs = weight.values.shape
-        return LinearLayout(inputs, outputs, None, False)
-    outputs, inputs = weight.shape
-    return LinearLayout(inputs, outputs, weight.bits, weight.offsets is not None, weight.block)
 
 
 def fuse(parts: list[Weight]) -> list[Weight]:

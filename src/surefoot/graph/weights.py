@@ -8,14 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.graph.quantization import (
-    GATHER_CONSTANTS,
-    Array,
-    LinearLayout,
-    fuse,
-    initializers,
-    layout_of,
-)
+from surefoot.graph.layouts import LinearLayout, layout_of
+from surefoot.graph.quantization import GATHER_CONSTANTS, Array, fuse, initializers
 from surefoot.graph.spec import DenseWeight, ModelSpec, WeightSource
 
 HEAD = "head"
