@@ -36,8 +36,7 @@ def test_the_bound_is_that_of_the_longest_token() -> None:
 
 def test_a_chat_of_too_many_characters_is_refused_with_both_numbers() -> None:
     template = ChatTemplate(CHATML)
-    pieces = template.pieces(TINY, MESSAGES)
-    num_chars = sum(len(piece) for piece in pieces if isinstance(piece, str))
+    num_chars = len(template.render(MESSAGES))
     whole = template.encode_chat(TINY, MESSAGES)
     assert template.encode_chat(TINY, MESSAGES, max_chars=num_chars) == whole
     said = f"the prompt has {num_chars} characters; no more than {num_chars - 1} can fit"

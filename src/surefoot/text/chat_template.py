@@ -87,31 +87,35 @@ class ChatTemplate:
         in the messages is plain text. A model that wants a begin token gets it once, whether the
         template writes it or not. Raises as `render`, and `ContextLengthError` where the prompt
         has more than `max_chars` characters."""
-        pieces = self.pieces(tokenizer, messages, add_generation_prompt)
-        num_chars = sum(len(piece) for piece in pieces if isinstance(piece, str))
-        if max_chars is not None and num_chars > max_chars:
-            raise ContextLengthError(
-                f"the prompt has {num_chars} characters; no more than {max_chars} can fit the"
-                " tokens it may have",
-                param="messages",
-            )
+        pieces = self.pieces(tokenizer, messages, add_generation_prompt, max_chars)
         ids = tokenizer.encode_pieces(pieces)
         if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
             ids.insert(0, tokenizer.bos_id)
         return ids
 
     def pieces(
-        self, tokenizer: Tokenizer, messages: Messages, add_generation_prompt: bool = True
+        self,
+        tokenizer: Tokenizer,
+        messages: Messages,
+        add_generation_prompt: bool = True,
+        max_chars: int | None = None,
     ) -> list[Piece]:
         """The prompt as plain text and special ids in turn.
 
         Rendered as it is, then in full disguise. The two agree, unless the template looks into
         the messages (is `</think>` in the content?) or alters them (upper case). Then the
         messages are rendered once more with only spellings of special tokens in disguise, and
-        only markers that the template knows by name count.
+        only markers that the template knows by name count. Raises as `encode_chat`: `max_chars` is
+        held before the disguise, which takes a microsecond a character.
         """
         now = self._clock()
         plain = self._render(messages, add_generation_prompt, now)
+        if max_chars is not None and len(plain) > max_chars:
+            raise ContextLengthError(
+                f"the prompt has {len(plain)} characters; no more than {max_chars} can fit the"
+                " tokens it may have",
+                param="messages",
+            )
         splitter = tokenizer.splitter
         disguise = Disguise(splitter.texts, [plain, *strings_in(messages)])
         try:
