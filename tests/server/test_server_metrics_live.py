@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import httpx
@@ -99,9 +100,11 @@ def test_blocks_that_a_running_row_holds() -> None:
     scripted = engine(num_blocks=8, manual=True)
     with looping(scripted) as live, httpx.Client(base_url=live.url, timeout=TIMEOUT_S) as client:
         body = {"prompt": PLAIN_PROMPT, "max_tokens": 9, "temperature": 0, "stream": True}
+        # From beside: the headers of the reply wait for its first token.
+        two_steps = threading.Thread(target=lambda: [scripted.finish_step() for _ in range(2)])
+        two_steps.start()
         with client.stream("POST", "/v1/completions", json=body) as reply:
-            scripted.finish_step()
-            scripted.finish_step()
+            two_steps.join(TIMEOUT_S)
             lines = (line for line in reply.iter_lines() if line)
             assert json.loads(next(lines).removeprefix("data: "))["choices"][0]["text"] == "A"
             scripted.wait_until_read(2)
