@@ -26,7 +26,7 @@ MESSAGES = [{"role": "user", "content": "word " * 20}]
 def test_no_text_has_more_characters_than_its_tokens_allow(
     default_tokenizer: Tokenizer, text: str
 ) -> None:
-    """But for bytes that the vocabulary has no token for (0x16 and 0xF1, here): they are left out."""
+    """But for bytes that the vocabulary has no token for (0x16, 0xF1): they are left out."""
     ids = default_tokenizer.encode(text, parse_special=False)
     kept = default_tokenizer.decode(ids)
     assert len(kept) <= len(ids) * default_tokenizer.max_chars_per_token
