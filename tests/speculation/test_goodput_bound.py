@@ -20,11 +20,12 @@ WIDTHS = range(1, 34)
 
 
 def bound(replay: Replay, costs: StepCosts, max_draft: int) -> float:
-    """The most the walk may cost: the dearest narrow miss and way back of the table."""
+    """The most the walk may cost: the dearest narrow miss and way back of the table. A synchronous
+    step that the table calls faster than a pipelined one counts as one."""
     prices = [StepPrices.of(bucket, max_draft) for bucket in costs.buckets]
     narrow = max(price.worst_loss(min(NARROW_DRAFT, max_draft)) for price in prices)
     return (
-        replay.plain_cost
+        max(replay.plain_cost, float(replay.num_tokens))
         + LOSS_RATE * replay.num_tokens
         + max(narrow, 0.0)
         + max(price.exit_cost for price in prices)

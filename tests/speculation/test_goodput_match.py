@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.speculation.config import PromptLookupConfig
-from surefoot.speculation.goodput_match import KEPT_RUN, MAX_RIVALS, MatchTracker, Sight
+from surefoot.speculation.goodput_match import (
+    KEPT_RUN,
+    MAX_RIVALS,
+    SHORTEST,
+    MatchTracker,
+    Sight,
+)
 from surefoot.speculation.ngram import find_draft
 
 CONFIG = PromptLookupConfig()
@@ -24,6 +31,12 @@ def test_no_match_has_nothing_to_show() -> None:
     assert match.proposal(7) == []
     assert list(match.sights(7)) == []
     assert match.advance(5) is None
+
+
+def test_a_single_token_is_a_match() -> None:
+    match = tracker([1, 2, 3, 4, 2], PromptLookupConfig(ngram_min=3))
+    assert (match.source, match.run) == (2, 1)
+    assert match.proposal(2) == [3, 4]
 
 
 def test_a_match_runs_on_while_its_tokens_come_true() -> None:
@@ -88,7 +101,7 @@ def test_proposals_are_lookups_unless_a_long_run_is_kept(
         expected = match.proposal(1)
         landed = match.advance(token)
         assert landed == (None if not expected else expected == [token])
-        found = find_draft(match.context, config)
+        found = find_draft(match.context, replace(config, ngram_min=SHORTEST))
         if match.run < KEPT_RUN:
             assert match.proposal(7)[: len(found)] == found
         assert bool(found) == (match.source is not None)

@@ -50,7 +50,8 @@ class PromptLookupConfig:
     """Lookup lengths, proposal width and policy.
 
     Suffixes of `ngram_max` down to `ngram_min` tokens are looked up, and up to `max_draft` tokens
-    that followed are proposed. `adaptive` False proposes `max_draft` whenever there is a match.
+    that followed are proposed (GOODPUT looks single tokens up too). `adaptive` False proposes
+    `max_draft` whenever there is a match.
 
     The rest is the break-even rule, for servers; each default changes nothing:
 

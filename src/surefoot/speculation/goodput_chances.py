@@ -17,7 +17,7 @@ from surefoot.speculation.goodput_match import MAX_RUN, Sight
 #: Weights of: 1, log(run), the row's rate, the share of rivals that agree, log(rivals), log(1 +
 #: frequency). Fitted to the replies of the default model, greedy and sampled, to the prompts that
 #: the policy was tuned on (`docs/benchmark_results/replay-goodput-2026-11-29`).
-SHIPPED_WEIGHTS = (-6.46, 0.93, 1.59, 4.39, 0.84, 0.41)
+SHIPPED_WEIGHTS = (-5.54, 1.01, 1.17, 3.68, 0.75, 0.43)
 
 #: Step of the stochastic gradient, and the pull back to the shipped weights: about the last
 #: `1 / (LEARNING_RATE * PULL)` tokens are remembered.

@@ -29,7 +29,8 @@ class Ledger:
 
     where the last two are the dearest of the table: the cap only ever lowers the balance, so what
     was truly gained is at least the balance. (The way back at the end stands for prices that
-    change between a round and the step after it.)
+    change between a round and the step after it. Plain decoding counts as one step a token, also
+    where a table calls its first, synchronous one faster than that.)
 
     After prefill plain decoding enters the pipeline by a synchronous step too, so the first way
     back is paid for.

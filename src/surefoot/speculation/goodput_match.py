@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from surefoot.speculation.acceptance import cut_after_end
@@ -16,6 +17,11 @@ from surefoot.speculation.ngram import NgramIndex
 
 #: Match lengths beyond this say nothing more.
 MAX_RUN = 32
+
+#: Shortest suffix looked up, whatever `ngram_min` says: a single token that occurred before is a
+#: poor match for the governors, but here it is priced for what it is. By replay it adds a fifth to
+#: the gain on sampled prose (`docs/adr/0006-goodput.md`).
+SHORTEST = 1
 
 #: A match that has run for so many tokens is kept while it goes on, whatever more recent occurrence
 #: the last few of them have: chosen by replay, `docs/adr/0006-goodput.md`.
@@ -50,13 +56,13 @@ class MatchTracker:
         self.context = context
         self.source: int | None = None
         self.run = 0
-        self._config = config
-        self._index = NgramIndex(config)
+        self._ngram_max = config.ngram_max
+        self._index = NgramIndex(replace(config, ngram_min=SHORTEST))
         self._frequency = Counter(context)
-        # The shortest looked-up n-grams: where each ended last, and where before that.
-        self._last_end: dict[tuple[int, ...], int] = {}
+        # Where each token stood last, the latest apart, and where before that.
+        self._last_end: dict[int, int] = {}
         self._earlier: dict[int, int] = {}
-        self._linked = config.ngram_min
+        self._linked = SHORTEST
         self._first: Sight | None = None
         self._find(None)
 
@@ -123,14 +129,14 @@ class MatchTracker:
             self.run = self._common_run(self.source)
 
     def _link(self) -> None:
-        """Chain the occurrences of each shortest n-gram that have a follower by now."""
-        context, size = self.context, self._config.ngram_min
+        """Chain the places of each token that have a follower by now."""
+        context = self.context
         for end in range(self._linked, len(context)):
-            gram = tuple(context[end - size : end])
-            before = self._last_end.get(gram)
+            token = context[end - 1]
+            before = self._last_end.get(token)
             if before is not None:
                 self._earlier[end] = before
-            self._last_end[gram] = end
+            self._last_end[token] = end
         self._linked = max(self._linked, len(context))
 
     def _rivals(self) -> list[int]:
@@ -138,10 +144,10 @@ class MatchTracker:
         compares, the match among them."""
         context, source = self.context, self.source
         assert source is not None, "only a match has rivals"
-        length = min(self.run, self._config.ngram_max)
+        length = min(self.run, self._ngram_max)
         suffix = context[-length:]
         rivals = [source]
-        end = self._last_end.get(tuple(context[-self._config.ngram_min :]))
+        end = self._last_end.get(context[-1])
         for _ in range(MAX_VISITED):
             if end is None or len(rivals) == MAX_RIVALS:
                 break
