@@ -27,8 +27,6 @@ from surefoot.scheduling.roster import Roster
 from surefoot.scheduling.row import Row
 from surefoot.scheduling.storage import KvCounts, RestorePrefix, RowStorage
 
-NO_PLACE = "no place came free within the server's limit for waiting; try again later"
-
 
 class Scheduler:
     """`clock` gives seconds, for `Timings` and the queue's time limit: no other decision depends
@@ -157,8 +155,10 @@ class Scheduler:
         )
 
     def _refuse_overdue(self) -> None:
+        limit = self._config.queue_timeout_s
         for row in self._roster.withdraw_overdue():
-            self._events.append(Failed(row.row_id, QueueTimeoutError(NO_PLACE)))
+            error = QueueTimeoutError(f"no place came free within {limit:g} s; try again later")
+            self._events.append(Failed(row.row_id, error))
 
     def _synchronous_tick(self) -> None:
         """One step with nothing in flight: prompt chunks, verify rounds and plain rows together.
