@@ -196,7 +196,7 @@ def test_who_waited_too_long_is_refused_and_who_ran_before_is_not() -> None:
     end = run.end(2)
     assert isinstance(end, Failed)
     assert isinstance(end.error, QueueTimeoutError)
-    assert end.error.message.startswith("no place came free within ")
+    assert end.error.message == "no place came free within 10 s; try again later"
     assert (end.error.http_status, end.error.code) == (503, "queue_timeout")
     now[0] = 100.0
     run.finish()
