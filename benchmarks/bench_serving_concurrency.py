@@ -21,6 +21,7 @@ from harness.arms import OFF, OFF_AGAIN, ON, Arm, running_arms
 from harness.asking import GREEDY
 from harness.client import chat_body
 from harness.load import Load, run_load
+from harness.load_plots import draw_load
 from harness.load_report import Point, load_report
 from harness.machine import CpuTimes
 from harness.runs import RunFolder
@@ -139,7 +140,7 @@ def measure(args: argparse.Namespace, folder: RunFolder, meta: Meta) -> str:
         meta["peak_memory_mib"] = {arm.name: arm.peak_memory_mib() for arm in arms}
     meta["ended"] = now()
     points.sort(key=lambda point: (point.concurrency, point.round))
-    return load_report(points, meta, bench.others_cores)
+    return load_report(points, meta, bench.others_cores, draw_load(folder.path, points))
 
 
 def main() -> int:

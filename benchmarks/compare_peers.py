@@ -1,18 +1,22 @@
 """Other engines in the same run: same prompts, same token counts, greedy, asked in turn.
 
     python benchmarks/compare_peers.py --model SmolLM2-135M-Instruct.Q4_1.gguf \\
-        --peer-python /path/to/venv/bin/python --onnx FOLDER
+        --onnx FOLDER --transformers FOLDER --venv llama.cpp=/path/to/bin/python
 
 Each peer is optional, and left out with a reason where it cannot run. Engines may live in other
-virtual environments (`--peer-python`, also as `ENGINE=PATH`). See docs/benchmarking.md.
+virtual environments: `--venv ENGINE=PYTHON`, or `PEER_VENVS=ENGINE=PYTHON,...` in the environment
+(a flag wins). `peers/export_default_model.py` makes the folders. See docs/peers.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shlex
 import sys
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,12 +34,16 @@ from harness.peer_arms import (
     OPENVINO,
     OURS,
     OURS_AGAIN,
+    OURS_ONNX,
+    OURS_ONNX_PLAIN,
     OURS_PLAIN,
     TRANSFORMERS,
     Peer,
+    never_asked,
     peer_field,
 )
-from harness.peer_report import peer_report
+from harness.peer_plots import draw_peers
+from harness.peer_report import peer_report, speed_blocks
 from harness.runs import RunFolder
 from harness.session import Meta, add_run_options, new_parser, now, run_session, tell
 from harness.workloads import Item
@@ -51,11 +59,14 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--model", type=Path, required=True, help="GGUF file for ours and llama.cpp"
     )
     parser.add_argument("--fast-model", type=Path, help="llama.cpp's fastest form of it, as Q4_0")
-    parser.add_argument("--onnx", type=Path, help="folder for onnxruntime-genai")
+    parser.add_argument("--onnx", type=Path, help="folder for onnxruntime-genai, and for ours")
     parser.add_argument("--openvino", type=Path, help="folder or file (default: --model)")
     parser.add_argument("--transformers", type=Path, help="folder for transformers")
     parser.add_argument("--peers", default=",".join(MODES), help="engines to ask, by commas")
-    parser.add_argument("--peer-python", action="append", default=[], metavar="[ENGINE=]PATH")
+    parser.add_argument(
+        "--venv", "--peer-python", dest="peer_python", action="append", default=[],
+        metavar="[ENGINE=]PYTHON", help="interpreter of an engine, or of all others",
+    )  # fmt: skip
     parser.add_argument("--program", default=DEFAULT_PROGRAM, help="what `serve` is added to")
     parser.add_argument("--flags", default="", help="flags of our servers")
     parser.add_argument("--threads", type=int, default=2)
@@ -63,14 +74,20 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--items", type=int)
     parser.add_argument("--max-tokens", type=int)
+    parser.add_argument("--minutes", type=float, help="how long to ask, starting not included")
     parser.add_argument("--target", type=int, action="append", help="context length of `long`")
     add_run_options(parser, "peers")
     args = parser.parse_args(argv)
+    args.peer_python = [*environment_venvs(), *args.peer_python]
     args.rounds = args.rounds or (1 if args.quick else 3)
     args.items = args.items or (1 if args.quick else None)
     args.max_tokens = args.max_tokens or (QUICK_TOKENS if args.quick else None)
     args.target = args.target or [1024]
     return args
+
+
+def environment_venvs() -> list[str]:
+    return [entry for entry in os.environ.get("PEER_VENVS", "").split(",") if entry]
 
 
 def interpreter_for(engine: str, given: Sequence[str]) -> str:
@@ -105,10 +122,13 @@ def peers_of(args: argparse.Namespace) -> list[Peer]:
 
 
 def our_servers(args: argparse.Namespace) -> dict[str, str]:
-    common = f"--model {shlex.quote(str(args.model))} --threads {args.threads}"
+    """Flags by arm: off and on, and both again on the ONNX folder that the peer runs."""
+    pairs = [((OURS_PLAIN, OURS), args.model)]
+    pairs += [((OURS_ONNX_PLAIN, OURS_ONNX), args.onnx)] if args.onnx else []
     return {
-        OURS_PLAIN: f"{common} --draft-kind none",
-        OURS: f"{common} --draft-kind prompt-lookup",
+        name: f"--model {shlex.quote(str(model))} --threads {args.threads} --draft-kind {kind}"
+        for names, model in pairs
+        for name, kind in zip(names, ("none", "prompt-lookup"), strict=True)
     }
 
 
@@ -127,36 +147,66 @@ def sized_items(workload: str, args: argparse.Namespace, ours: Arm) -> list[Item
     return sized
 
 
+def blocks_to_ask(
+    items: Mapping[str, Sequence[Item]], args: argparse.Namespace
+) -> list[tuple[str, Item, int]]:
+    """Rounds outermost, the questions of all workloads shuffled within each: a run that ends early
+    has asked about as much of each."""
+    order = random.Random(args.seed)
+    pairs = [(name, item) for name, group in items.items() for item in group]
+    return [
+        (name, item, number)
+        for number in range(args.rounds)
+        for name, item in order.sample(pairs, len(pairs))
+    ]
+
+
 def ask_all(
-    workload: str, items: Sequence[Item], args: argparse.Namespace, asker: Asker
-) -> list[Answer]:
-    order = random.Random(f"{args.seed} {workload}")
+    items: Mapping[str, Sequence[Item]], args: argparse.Namespace, asker: Asker
+) -> dict[str, list[Answer]]:
+    """No block is begun that would end after `--minutes`, as long as the longest so far."""
     fields: Mapping[str, object] = {**GREEDY, "ignore_eos": True}
-    answers = []
-    for number in range(args.rounds):
-        for item in order.sample(items, len(items)):
-            tell(f"{workload}: {item.id}, round {number}, {item.max_tokens} tokens")
-            answers.append(asker.answer(Ask(workload, item.id, number, (item,), fields)))
-    return answers
+    answers: dict[str, list[Answer]] = {name: [] for name in items}
+    began = time.monotonic()
+    longest_s = 0.0
+    blocks = blocks_to_ask(items, args)
+    for count, (workload, item, number) in enumerate(blocks):
+        started = time.monotonic()
+        if args.minutes and started - began + longest_s > 60.0 * args.minutes:
+            tell(f"out of time: {len(blocks) - count} of {len(blocks)} blocks are not asked")
+            break
+        tell(f"{workload}: {item.id}, round {number}, {item.max_tokens} tokens")
+        answers[workload].append(asker.answer(Ask(workload, item.id, number, (item,), fields)))
+        longest_s = max(longest_s, time.monotonic() - started)
+    return {name: group for name, group in answers.items() if group}
+
+
+def whole_rounds(answers: Mapping[str, Sequence[Answer]]) -> int:
+    """How often every question was asked."""
+    counts = Counter((n, answer.ask.question) for n, group in answers.items() for answer in group)
+    return min(counts.values(), default=0)
 
 
 def measure(args: argparse.Namespace, folder: RunFolder, meta: Meta) -> str:
     serve = ServeCommand(shlex.split(args.program), shlex.split(args.flags))
     with peer_field(serve, our_servers(args), peers_of(args), folder.path) as field:
         meta["servers"] = [arm.about() for arm in field.arms]
-        meta["skipped"] = dict(field.skipped)
+        skipped = {**field.skipped, **never_asked()}
+        meta["skipped"] = skipped
         folder.write_meta(meta)
-        tell(f"{len(field.arms)} arms; left out: {', '.join(field.skipped) or 'none'}")
+        tell(f"{len(field.arms)} arms; left out: {', '.join(skipped) or 'none'}")
         again = (OURS_PLAIN, OURS_AGAIN)
         asker = Asker(field.arms, folder, args.seed, args.pause, again, cold=True)
-        answers = {}
-        for workload in args.workload or ("plain", "copy"):
-            items = sized_items(workload, args, field.arms[0])
-            asker.warm(items[:1])
-            answers[workload] = ask_all(workload, items, args, asker)
+        workloads = args.workload or ("plain", "copy")
+        items = {name: sized_items(name, args, field.arms[0]) for name in workloads}
+        asker.warm(items[workloads[0]][:1])
+        answers = ask_all(items, args, asker)
+        meta["blocks_asked"] = {name: len(group) for name, group in answers.items()}
         meta["peak_memory_mib"] = {arm.name: arm.peak_memory_mib() for arm in field.arms}
     meta["ended"] = now()
-    return peer_report(answers, field.skipped, meta, args.rounds, asker.others_cores)
+    plots = draw_peers(folder.path, {n: speed_blocks(group) for n, group in answers.items()})
+    rounds = whole_rounds(answers)
+    return peer_report(answers, skipped, meta, rounds, asker.others_cores, plots)
 
 
 def main() -> int:

@@ -47,11 +47,16 @@ class Point:
 
 
 def load_report(
-    points: Sequence[Point], meta: Mapping[str, Any], others_cores: Sequence[float] = ()
+    points: Sequence[Point],
+    meta: Mapping[str, Any],
+    others_cores: Sequence[float] = (),
+    plot: str = "",
 ) -> str:
+    """`plot`: Markdown that shows the picture."""
     parts = [heading(f"Serving under load: {meta['style']} prompts", meta, others_cores)]
     blocks = [block for point in points if (block := point.block()) is not None]
     parts.append("## Throughput\n\n" + throughput_table(blocks))
+    parts += [plot] if plot else []
     parts.append("## Latency and fairness\n\n" + latency_table(points))
     failures = [text for p in points for load in p.loads.values() for text in load.failures]
     if failures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +22,10 @@ OURS_PLAIN, OURS, OURS_AGAIN = (
     "surefoot prompt-lookup",
     "surefoot plain again",
 )
+OURS_ONNX_PLAIN, OURS_ONNX = "surefoot onnx plain", "surefoot onnx prompt-lookup"
 LLAMA, LLAMA_PYTHON, ONNX_GENAI = "llama.cpp", "llama-cpp-python", "onnxruntime-genai"
 OPENVINO, TRANSFORMERS = "openvino-genai", "transformers"
+MLX = "mlx-lm"
 
 PROGRAM_NAMES = {LLAMA: "xllamacpp"}
 """What serve_peer.py calls an engine, where that is not its name here."""
@@ -34,6 +37,12 @@ MODES: Mapping[str, Sequence[str]] = {
     OPENVINO: ("plain", "prompt-lookup"),
     TRANSFORMERS: ("plain", "prompt-lookup"),
 }
+
+
+def never_asked() -> dict[str, str]:
+    """Engines that are named in the report without an adapter, and why."""
+    here = f"{platform.system()} on {platform.machine()}"
+    return {MLX: f"made for Apple's processors, and not asked by these scripts (this is {here})"}
 
 
 @dataclass(frozen=True, slots=True)

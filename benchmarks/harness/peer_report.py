@@ -10,8 +10,18 @@ from typing import Any
 from harness.asking import Answer
 from harness.comparison import Block, Rate, bootstrap, median_speed, question_rows, speed_ratio
 from harness.meta_report import heading, servers
-from harness.peer_arms import LLAMA, LLAMA_PYTHON, ONNX_GENAI, OURS, OURS_AGAIN, OURS_PLAIN
+from harness.peer_arms import (
+    LLAMA,
+    LLAMA_PYTHON,
+    ONNX_GENAI,
+    OURS,
+    OURS_AGAIN,
+    OURS_ONNX,
+    OURS_ONNX_PLAIN,
+    OURS_PLAIN,
+)
 from harness.peer_arms import own_plain as plain_of
+from harness.peer_summary import summary_table
 from harness.tables import bullet_list, markdown_table
 from harness.verdicts import Verdict, percent, share_at_least
 
@@ -36,15 +46,20 @@ def peer_report(
     meta: Mapping[str, Any],
     rounds: int,
     others_cores: Sequence[float],
+    plots: str = "",
 ) -> str:
+    """`plots`: Markdown that shows the pictures."""
     parts = [heading("Peers in one run", {**meta, "peak_memory_mib": {}}, others_cores)]
     blocks = {name: speed_blocks(group) for name, group in answers.items()}
+    memory = meta.get("peak_memory_mib", {})
+    parts.append("## In short\n\n" + summary_table(blocks, answers, memory))
+    parts += [plots] if plots else []
     verdicts = [v for name, group in blocks.items() for v in verdicts_of(name, group, rounds)]
     verdicts += [v for n, group in answers.items() for v in prefill_verdicts(n, group, rounds)]
     parts.append("## Verdicts\n\n" + bullet_list(verdict.line() for verdict in verdicts))
     for name, group in answers.items():
         parts.append(f"## {name}\n\n" + speed_table(blocks[name]))
-        parts.append(first_token_table(group, meta.get("peak_memory_mib", {})))
+        parts.append(first_token_table(group, memory))
         parts.append(bullet_list(prompt_lines(group)))
     if skipped:
         lines = [f"{name}: {reason}" for name, reason in skipped.items()]
@@ -88,7 +103,9 @@ def verdicts_of(workload: str, blocks: Sequence[Block], rounds: int) -> list[Ver
         elif workload == "copy" and engine.startswith(LLAMA):
             goals.append((OURS, base, 1.5))
         elif workload == "copy" and base == f"{ONNX_GENAI} adaptive":
-            goals.append((OURS, base, 1.1))
+            goals.append((OURS_ONNX if OURS_ONNX in blocks[0].arms else OURS, base, 1.1))
+    if OURS_ONNX in blocks[0].arms:
+        goals.insert(0, (OURS_ONNX, OURS_ONNX_PLAIN, 0.99))
     return [against(OURS, OURS_PLAIN, 0.99), *(against(*goal) for goal in goals)]
 
 

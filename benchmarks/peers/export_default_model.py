@@ -3,12 +3,16 @@
     python benchmarks/peers/export_default_model.py SmolLM2-135M-Instruct.Q4_1.gguf OUT
 
 writes `OUT/hf` (config.json, safetensors, tokenizer, chat template: for transformers),
-`OUT/onnx-int4` (onnxruntime-genai's model builder, 4 bits in blocks of 32) and `OUT/openvino-int8`
-and `OUT/openvino-int4` (optimum-intel), each where its packages are installed; what cannot be made
-is left out with the reason. The weights are those of the file, dequantized: the 4-bit forms made of
-them are rounded once more, by their makers' own rules.
+`OUT/onnx-int4` (onnxruntime-genai's model builder, 4 bits in blocks of 32), `OUT/openvino-int8` and
+`OUT/openvino-int4` (optimum-intel) and `OUT/model.Q4_0.gguf` (llama.cpp's quantizer, the form that
+it computes fastest), each where its packages are installed; what cannot be made is left out with
+the reason. The weights are those of the file, dequantized: the 4-bit forms made of them are rounded
+once more, by their makers' own rules.
 
-Needs `gguf safetensors tokenizers transformers torch`, and for ONNX `onnxruntime-genai onnx onnx-ir`.
+Needs `gguf safetensors tokenizers transformers torch`, for ONNX `onnxruntime-genai onnx onnx-ir`,
+for Q4_0 `llama-cpp-python`.
+optimum-intel wants other versions of some: run once more with another interpreter and `--only`; the
+`hf` folder is kept when it is there.
 """
 
 from __future__ import annotations
@@ -122,7 +126,9 @@ def write_tokenizer(fields: Fields, folder: Path) -> None:
         [Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=True)]
     )
     backend.decoder = ByteDecoder()
-    control = [t for t, k in zip(tokens, fields["tokenizer.ggml.token_type"], strict=True) if k == 3]
+    control = [
+        t for t, k in zip(tokens, fields["tokenizer.ggml.token_type"], strict=True) if k == 3
+    ]
     backend.add_special_tokens([tokenizers.AddedToken(text, special=True) for text in control])
     backend.save(str(folder / "tokenizer.json"))
     settings = {
@@ -153,6 +159,10 @@ def write_hf_folder(model: Path, folder: Path) -> None:
     write_tokenizer(fields, folder)
 
 
+OPENVINO_KINDS = {"int8": (), "int4": ("--group-size", "64")}
+"""Groups of 64, not optimum-intel's 128: the default model's width, 576, is no multiple of that."""
+
+
 def exports(source: Path, out: Path) -> dict[str, list[str]]:
     """The other makers' own commands, by the name of the folder they write."""
     builder = [sys.executable, "-m", "onnxruntime_genai.models.builder"]
@@ -167,12 +177,37 @@ def exports(source: Path, out: Path) -> dict[str, list[str]]:
         **{
             f"openvino-{kind}": [
                 *openvino,
-                *("-m", str(source), *task, "--weight-format", kind),
+                *("-m", str(source), *task, "--weight-format", kind, *more),
                 str(out / f"openvino-{kind}"),
             ]
-            for kind in ("int8", "int4")
+            for kind, more in OPENVINO_KINDS.items()
         },
     }
+
+
+Q4_0 = 2
+"""`LLAMA_FTYPE_MOSTLY_Q4_0`."""
+
+
+def requantize(model: Path, path: Path) -> None:
+    """llama.cpp's own quantizer, of a file that is quantized already."""
+    import llama_cpp
+
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize = Q4_0, True
+    names = str(model).encode(), str(path).encode()
+    if llama_cpp.llama_model_quantize(*names, params):
+        raise OSError(f"{model.name} could not be quantized")
+
+
+def run_requantize(model: Path, path: Path) -> bool:
+    try:
+        requantize(model, path)
+    except (ImportError, OSError) as error:
+        print(f"q4_0: left out: {error}", flush=True)
+        return False
+    print("q4_0: written", flush=True)
+    return True
 
 
 def run_export(name: str, command: Sequence[str]) -> bool:
@@ -191,14 +226,17 @@ def main() -> int:
     )
     parser.add_argument("model", type=Path, help="GGUF file")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--only", default="", help="folders to make, by commas")
+    parser.add_argument("--only", default="", help="forms to make, as q4_0,onnx-int4")
     args = parser.parse_args()
     source = args.out / "hf"
-    write_hf_folder(args.model, source)
+    if not (source / "tokenizer_config.json").is_file():
+        write_hf_folder(args.model, source)
     print("hf: written", flush=True)
     wanted = args.only.split(",") if args.only else None
     commands = exports(source, args.out)
     made = [run_export(n, c) for n, c in commands.items() if wanted is None or n in wanted]
+    if wanted is None or "q4_0" in wanted:
+        made.append(run_requantize(args.model, args.out / "model.Q4_0.gguf"))
     return 0 if all(made) else 1
 
 

@@ -223,7 +223,11 @@ def test_the_peer_report_says_where_a_peer_is_faster() -> None:
     ):
         assert line in text
     rows = [line for line in text.splitlines() if line.startswith("| onnxruntime-genai adaptive")]
-    assert "+394.9 %" in rows[0]
+    assert "+394.9 %" in rows[1]
+    ours = next(line for line in text.splitlines() if line.startswith(f"| {OURS} "))
+    cells = [cell.strip() for cell in ours.split("|")]
+    assert cells[2:5] == ["248 (248-248)", "+150.0 % (+150.0 % to +150.0 %)", "+150.0 % (q)"]
+    assert cells[8:10] == ["500 (500-500)", "not told"]
 
 
 @pytest.mark.parametrize(
