@@ -2,7 +2,7 @@
 
     python benchmarks/flood.py                       # 20,000 and 2,000, the scripted engine
     python benchmarks/flood.py --requests 2000 --disconnects 200 \
-        --command "surefoot serve --port {port} --ctx 512"
+        --patience 120 --command "surefoot serve --port {port} --ctx 512"
 
 No model is needed for the first: the server is `tests/scripted_server.py`, which also says whether
 every request it accepted ended exactly once. Each request comes from its seed, so what went wrong
@@ -45,6 +45,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the first request")
     parser.add_argument("--max-prompt", type=int, default=100, help="characters of a visitor")
     parser.add_argument("--max-tokens", type=int, default=120, help="tokens of a visitor")
+    parser.add_argument("--patience", type=float, default=20.0, help="seconds for a reply")
     parser.add_argument("--command", dest="program", default=DEFAULT_COMMAND, help="of the server")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the run's folder goes")
     parser.add_argument("--name", default="flood", help="how the folder's name begins")
@@ -55,7 +56,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def flood(args: argparse.Namespace, url: str, bad: Tally, left: Tally) -> None:
     seeds = range(args.seed, args.seed + args.requests)
     tell(f"{args.requests} bad requests")
-    in_threads(lambda seed: send_bad(url, seed, bad), seeds, args.threads)
+    in_threads(lambda seed: send_bad(url, seed, bad, args.patience), seeds, args.threads)
     seeds = range(args.seed, args.seed + args.disconnects)
     tell(f"{args.disconnects} clients that leave")
 

@@ -24,6 +24,7 @@ from surefoot.runtime.mailbox import Mailbox
 from surefoot.scheduling.prompt_lookup import PromptLookup
 from surefoot.scheduling.scheduler import Scheduler
 from surefoot.server.limits import ServerConfig
+from surefoot.server.listening import default_allowed_hosts
 from surefoot.speculation.config import PromptLookupConfig
 
 CANCELLED = ("cancelled before any token", "cancelled in the reply")
@@ -166,7 +167,8 @@ def flooded_script(port: int = 0) -> Iterator[FloodedServer]:
         PromptLookup.from_config(PromptLookupConfig()),
         storage=paged_storage(engine, total=48),
     )
-    with flooded(scheduler, port, context_length=engine.capacity) as live:
+    config = ServerConfig(allowed_hosts=default_allowed_hosts("127.0.0.1"))
+    with flooded(scheduler, port, config, context_length=engine.capacity) as live:
         yield live
 
 

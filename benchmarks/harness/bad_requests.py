@@ -195,7 +195,7 @@ PREAMBLES = (
 
 def no_http(rng: random.Random) -> BadRequest:
     data = rng.choice([*PREAMBLES, rng.randbytes(rng.randrange(1, 300))])
-    return BadRequest("not HTTP", data, frozenset({400, 404, 431, NO_REPLY}), cut=True)
+    return BadRequest("not HTTP", data, frozenset({400, 403, 404, 431, NO_REPLY}), cut=True)
 
 
 def cut_request(rng: random.Random) -> BadRequest:
