@@ -256,6 +256,13 @@ def test_goodputs_rows_are_priced_by_the_tables_and_by_what_replaces_them() -> N
     assert book(256, False).verify == pytest.approx((0.0, 1.25, 1.5, 1.75, 2.0))
     assert book(256, True).verify == pytest.approx((0.0, 1.0, 1.2, 1.4, 1.6))
     assert book(256, False).exit_cost == pytest.approx(0.25)
-    summary = "\n".join(StoredLookup("auto", GOODPUT).summary())
-    assert "prompt lookup: goodput, drafts of up to" in summary
-    assert "each row keeps a ledger" in summary
+
+
+def test_the_summary_of_goodput() -> None:
+    assert StoredLookup("auto", GOODPUT).summary() == [
+        "prompt lookup: goodput, drafts of up to 7, n-grams of 1 to 3, while at most 2 rows decode",
+        "break-even rule: none: goodput prices each round before it, and each row keeps a ledger",
+        "step costs: stored table",
+        "  at 256 tokens, in plain steps by width: 1: 1.25, 2: 1.50, 4: 2.00, 8: 3.00",
+        "  lost overlap 0.25 a synchronous step; a full round must emit 3.25 tokens",
+    ]

@@ -14,6 +14,7 @@ from surefoot.errors import ConfigError
 from surefoot.runtime.calibration import ASSUMED
 from surefoot.speculation.break_even import SERVER_POLICY, server_lookup_config
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
+from surefoot.speculation.goodput_match import SHORTEST
 
 if TYPE_CHECKING:
     from surefoot.engine.engine import Engine
@@ -139,12 +140,12 @@ class ServerLookup:
         from surefoot.scheduling.prompt_lookup import PromptLookup
 
         options = self._options
-        priced = options.kind is ThresholdKind.AUTO and options.config.adaptive
+        ruled = options.kind is ThresholdKind.AUTO and options.config.adaptive
         self._take(tables)
         self._part = PromptLookup.from_config(
             options.config,
             max_batch=options.max_batch,
-            round_costs=self._price if priced else None,
+            round_costs=self._price if ruled or options.config.prices_rounds else None,
             step_prices=self._price_steps if options.config.prices_rounds else None,
         )
         return self._part
@@ -163,9 +164,10 @@ class ServerLookup:
     def summary(self) -> list[str]:
         """Policy, costs and thresholds, and where each came from."""
         config, options = self._options.config, self._options
+        shortest = SHORTEST if config.prices_rounds else config.ngram_min
         return [
             f"prompt lookup: {config.policy}, drafts of up to {config.max_draft}, n-grams of "
-            f"{config.ngram_min} to {config.ngram_max}, while at most {options.max_batch} rows "
+            f"{shortest} to {config.ngram_max}, while at most {options.max_batch} rows "
             f"decode{'' if config.adaptive else ', not adaptive'}",
             f"break-even rule: {_describe_rule(options)}",
             *self.describe_costs(),
@@ -211,12 +213,14 @@ class ServerLookup:
         options = self._options
         if options.kind is ThresholdKind.GIVEN:
             return f"{options.threshold:g} tokens"
-        if options.kind is ThresholdKind.OFF or not options.config.adaptive:
+        ruled = options.kind is ThresholdKind.AUTO or options.config.prices_rounds
+        if not ruled or not options.config.adaptive:
             return "nothing: no rule"
         assert self._tables is not None
         width = options.config.max_draft + 1
-        ticks = options.config.plain_rounds_before_pipeline
-        costs = self._tables.round_costs(options.config.max_draft)(context, ticks, False)
+        config = options.config
+        ticks = 1 if config.prices_rounds else config.plain_rounds_before_pipeline
+        costs = self._tables.round_costs(config.max_draft)(context, ticks, False)
         return f"{costs[width]:.2f} tokens"
 
 
