@@ -156,6 +156,11 @@ class BuilderModel:
         query, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if self.packed_qkv:
             inputs = [self._projected(f"{path}/qkv_proj", source, query + 2 * kv), "", ""]
+            if self.head_norms:
+                sizes = self.store(f"{path}/sizes", np.array([query, kv, kv]))
+                names = [f"{path}/qkv_proj/Split/output_{index}" for index in range(3)]
+                self.add("Split", f"{path}/qkv_proj/Split", [inputs[0], sizes], names, axis=-1)
+                inputs = names
         else:
             widths = {"q": query, "k": kv, "v": kv}
             inputs = [self._projected(f"{path}/{p}_proj", source, w) for p, w in widths.items()]

@@ -40,7 +40,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "float matrices": {"float_mlp": True},
     "qwen2": {"kind": "qwen2", "bias": True, "theta": 1000000.0},
     "qwen2, three matrices": {"kind": "qwen2", "bias": True, "packed_qkv": False},
-    "qwen3": {"kind": "qwen3", "packed_qkv": False, "head_norms": True},
+    "qwen3": {"kind": "qwen3", "head_norms": True},
+    "qwen3, three matrices": {"kind": "qwen3", "packed_qkv": False, "head_norms": True},
     "mistral's window": {"kind": "mistral", "attention": {"local_window_size": 4}},
     "another scale": {"attention": {"scale": 0.5}},
     "interleaved rotation": {"attention": {"rotary_interleaved": 1}},
@@ -155,6 +156,14 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "scaled /model/embed_tokens/Gather": ({"op_type": "Mul"}, "is Mul where the embedding"),
 }
+
+
+def test_a_split_in_another_order_is_refused(tmp_path: Path) -> None:
+    model = BuilderModel(kind="qwen3", head_norms=True)
+    (split, _) = (node for node in model.nodes if node.op_type == "Split")
+    split.output[1], split.output[2] = split.output[2], split.output[1]
+    with pytest.raises(ModelError, match=r"layers.0/attn/qkv_proj/Split does not split q, k and v"):
+        load_model(model.write(tmp_path / "m"))
 
 
 @pytest.mark.parametrize(("where", "case"), UNFIT.items(), ids=UNFIT.keys())

@@ -151,10 +151,18 @@ class _Walk:
         if not node.input(1):
             return Attention(node, (self._linear(node.input(0)),))
         (q, q_norm), (k, k_norm) = (self._head_norm(node.input(index)) for index in (0, 1))
-        linears = tuple(self._linear(name) for name in (q, k, node.input(2)))
-        fused = node.input(Q_NORM), node.input(K_NORM)
-        q_norm, k_norm = q_norm or fused[0], k_norm or fused[1]
-        return Attention(node, linears, q_norm, k_norm)
+        q_norm, k_norm = q_norm or node.input(Q_NORM), k_norm or node.input(K_NORM)
+        return Attention(node, self._projections((q, k, node.input(2))), q_norm, k_norm)
+
+    def _projections(self, parts: tuple[str, str, str]) -> tuple[Linear, ...]:
+        """One linear layer that is split into q, k and v, or three. The sizes of a split need no
+        look: the operator takes no others than those of its heads."""
+        split = self._maker(parts[0])
+        if split.op != "Split":
+            return tuple(self._linear(name) for name in parts)
+        if split.outputs != parts or split.attributes.get("axis", 0) not in (-1, 2):
+            self._refuse(f"{split.name} does not split q, k and v in this order")
+        return (self._linear(split.input(0)),)
 
     def _head_norm(self, source: str) -> tuple[str, str]:
         """What is normalized head by head before `source`, and the norm's weight; or no norm."""
