@@ -1,5 +1,6 @@
 """Trace: its JSON lines and its refusals."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,16 @@ def test_files_there_and_back(tmp_path: Path) -> None:
     write_traces(traces[:1], path)
     path.write_text("\n" + path.read_text() + "\n\n")
     assert read_traces(path) == traces[:1]
+
+
+def test_a_compressed_file(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "traces.jsonl", tmp_path / "traces.jsonl.gz"
+    write_traces([Trace((1, 2), (3,)), Trace((1,), (4, 5))], plain)
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_traces(packed) == read_traces(plain)
+    packed.write_bytes(gzip.compress(b'{"prompt": [1], "emitted": "no"}'))
+    with pytest.raises(ConfigError, match=r"traces\.jsonl\.gz, line 1: emitted is 'no'"):
+        read_traces(packed)
 
 
 @pytest.mark.parametrize(
