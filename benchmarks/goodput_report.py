@@ -103,7 +103,8 @@ def total(walks: list[Replay], chosen: list[int]) -> Cost:
 
 
 def members(traces: list[Trace], kinds: tuple[str, ...]) -> list[int]:
-    return [i for i, trace in enumerate(traces) if trace.name.split("-")[0] in kinds]
+    """Indices of the replies of these kinds; of all without any."""
+    return [i for i, trace in enumerate(traces) if not kinds or trace.name.split("-")[0] in kinds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +134,32 @@ class Measured:
 def sections(measured: dict[str, list[Measured]]) -> list[str]:
     """One table a group and kind of sampling: change of speed against plain decoding."""
     lines = []
-    head = " | ".join((*map(str, SHOWN), "hindsight optimum", "goodput / hindsight"))
     for kind, found in measured.items():
         for group, kinds in GROUPS.items():
-            chosen = members(found[0].traces, kinds)
-            tokens = sum(len(found[0].traces[index].emitted) for index in chosen)
-            lines.append(f"#### {group}, {kind}: {len(chosen)} replies, {tokens} tokens\n")
-            lines.append(f"| cost table | {head} |")
-            lines.append("|---|" + "---:|" * (len(SHOWN) + 2))
-            lines += [one.row(kinds) for one in found]
-            lines.append("")
+            lines += section(f"{group}, {kind}", found, kinds)
+    return lines
+
+
+def section(title: str, found: list[Measured], kinds: tuple[str, ...] = ()) -> list[str]:
+    head = " | ".join((*map(str, SHOWN), "hindsight optimum", "goodput / hindsight"))
+    chosen = members(found[0].traces, kinds)
+    tokens = sum(len(found[0].traces[index].emitted) for index in chosen)
+    return [
+        f"#### {title}: {len(chosen)} replies, {tokens} tokens\n",
+        f"| cost table | {head} |",
+        "|---|" + "---:|" * (len(SHOWN) + 2),
+        *(one.row(kinds) for one in found),
+        "",
+    ]
+
+
+def earlier_sections() -> list[str]:
+    """The replies that the server's present policy was chosen and checked by."""
+    lines = []
+    for path in sorted((OWN / "traces").glob("*.jsonl")):
+        costs = tables(path.stem.endswith("sampled"))
+        found = [Measured.of(read_traces(path), table) for table in costs]
+        lines += section(path.stem, found)
     return lines
 
 
@@ -218,6 +235,7 @@ def main() -> None:
         parts += ["### Wider drafts\n", *wide_section(files), ""]
         parts += ["### What the unluckiest reply lost\n", *worst_replies(measured), ""]
         held_out = measured
+    parts += ["## Earlier prompts (tuned on too)\n", *earlier_sections()]
     parts += ["## Plots\n", *goodput_plots.draw(folder, held_out)]
     (folder / "report.md").write_text("\n".join(parts) + "\n")
 
