@@ -53,6 +53,7 @@ def reply_run(
     landings: list[int], width: int, config: PromptLookupConfig
 ) -> tuple[Lookup, tuple[int, ...], tuple[int, ...]]:
     prompt, reply = landing_text(landings, width)
-    run = Lookup({prompt: reply}, config, num_windows=1)
+    whole = SchedulerConfig(max_rows=1, chunk_busy=512, chunk_alone=512)  # one tick of prefill
+    run = Lookup({prompt: reply}, config, num_windows=1, scheduling=whole)
     run.add(request(1, prompt, len(reply)))
     return run, prompt, reply
