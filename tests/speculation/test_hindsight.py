@@ -97,13 +97,14 @@ def test_it_equals_brute_force(trace: Trace, costs: StepCosts) -> None:
 @given(
     trace=TRACES,
     costs=TABLES,
-    policy=st.sampled_from(DraftPolicy),
+    policy=st.sampled_from([DraftPolicy.GRADED, DraftPolicy.GATED]),
     adaptive=st.booleans(),
     stopped=st.integers(0, 5),
 )
 def test_no_policy_and_no_plain_decoding_is_cheaper(
     trace: Trace, costs: StepCosts, policy: DraftPolicy, adaptive: bool, stopped: int
 ) -> None:
+    # GOODPUT looks up single tokens too, which the optimum over the configured n-grams does not.
     trace = Trace(trace.prompt, trace.emitted, max_tokens=len(trace.emitted) + stopped)
     replay = replay_trace(trace, PromptLookupConfig(policy=policy, adaptive=adaptive), costs)
     optimum = hindsight_optimum(trace, CONFIG, costs)
