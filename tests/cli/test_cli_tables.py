@@ -35,6 +35,7 @@ def test_replay_compares_every_policy_with_plain_and_the_optimum(
         "fixed 7",
         "server-graded",
         "server-gated",
+        "goodput",
         "hindsight optimum",
     ]
 
