@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from surefoot.cli.console import say
+from surefoot.cli.live_tables import LiveTables
 from surefoot.cli.step_costs import CostTables, measuring, store_tables, stored_tables
 from surefoot.errors import ConfigError
 from surefoot.runtime.calibration import ASSUMED
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from surefoot.loading.store import ModelStore
     from surefoot.scheduling.prompt_lookup import PromptLookup
     from surefoot.speculation.goodput_prices import StepPrices
+    from surefoot.speculation.live_costs import LiveStep
 
 
 class DraftKind(StrEnum):
@@ -147,12 +149,23 @@ class ServerLookup:
             max_batch=options.max_batch,
             round_costs=self._price if ruled or options.config.prices_rounds else None,
             step_prices=self._price_steps if options.config.prices_rounds else None,
+            on_step=self._refine if options.config.prices_rounds else None,
         )
         return self._part
 
     def _take(self, tables: CostTables) -> None:
+        """Price by these from now on, and by what steps say beside them."""
+        self._live = LiveTables(tables)
+        self._use(tables)
+
+    def _use(self, tables: CostTables) -> None:
         self._tables = tables
         self._step_prices = tables.step_prices(self._options.config.max_draft)
+
+    def _refine(self, step: LiveStep, sampled: bool) -> None:
+        refined = self._live.observe(step, sampled)
+        if refined is not None:
+            self._use(refined)
 
     def _price_steps(self, context: int, sampled: bool) -> StepPrices:
         return self._step_prices(context, sampled)

@@ -47,6 +47,7 @@ from surefoot.speculation.drafter import PromptLookupDrafter
 from surefoot.speculation.goodput import GoodputDrafter
 from surefoot.speculation.goodput_chances import ServerPrior
 from surefoot.speculation.goodput_prices import StepPrices
+from surefoot.speculation.live_costs import LiveStep
 from surefoot.speculation.overlap import OverlapMeter
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,9 @@ round on average. `sampled`: each fed position pays for a draw from its logits."
 StepPricesAt = Callable[[int, bool], StepPrices]
 """`step_prices(context, sampled)`: what GOODPUT's rows choose between at a sequence of `context`
 tokens."""
+
+OnStep = Callable[[LiveStep, bool], None]
+"""`on_step(step, sampled)`: told of each step that one row had to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ class PromptLookup:
         max_batch: int = 2,
         round_costs: RoundCosts | None = None,
         step_prices: StepPricesAt | None = None,
+        on_step: OnStep | None = None,
         synchronous_start: float = PLAIN_ROUNDS_BEFORE_PIPELINE,
         context_limit: int | None = PROMPT_LOOKUP_PAGED_CONTEXT_LIMIT,
     ) -> None:
@@ -120,6 +125,7 @@ class PromptLookup:
         self._max_batch = max_batch
         self._round_costs = round_costs
         self._step_prices = step_prices
+        self.on_step = on_step
         self._context_limit = context_limit
         self._overlap = OverlapMeter(synchronous_start)
         self.counts = LookupCounts()
@@ -132,6 +138,7 @@ class PromptLookup:
         max_batch: int = 2,
         round_costs: RoundCosts | None = None,
         step_prices: StepPricesAt | None = None,
+        on_step: OnStep | None = None,
     ) -> PromptLookup:
         """Prompt lookup with the real drafters. GOODPUT needs `step_prices`; its rows learn from
         each other."""
@@ -147,6 +154,7 @@ class PromptLookup:
             max_batch=max_batch,
             round_costs=round_costs,
             step_prices=step_prices,
+            on_step=on_step,
             synchronous_start=config.plain_rounds_before_pipeline,
         )
 
@@ -241,6 +249,12 @@ class PromptLookup:
         if row.drafter is not None:
             row.num_told += len(tokens)
             invariants.i4_drafter_context(row, row.num_told)
+
+    def timed(self, row: Row, step: LiveStep | None) -> None:
+        """How long the committed step took; None where that says nothing. Rows that never propose
+        are left out: what they do besides (log probabilities) takes time too."""
+        if self.on_step is not None and step is not None and row.drafter is not None:
+            self.on_step(step, row.request.sampling.needs_logits)
 
     def _situate(self, row: Row, in_flight: bool) -> None:
         if self._step_prices is not None and isinstance(row.drafter, GoodputDrafter):

@@ -25,6 +25,7 @@ from surefoot.scheduling.planning import chunk_lengths, plan_after, plan_chunk, 
 from surefoot.scheduling.prompt_lookup import Asked, LookupCounts, PromptLookup
 from surefoot.scheduling.roster import Roster
 from surefoot.scheduling.row import Row
+from surefoot.scheduling.step_times import lone_step
 from surefoot.scheduling.storage import KvCounts, RestorePrefix, RowStorage
 
 
@@ -241,7 +242,7 @@ class Scheduler:
             if outcome.result.error is not None:
                 failed.append(row)
             else:
-                self._commit(row, outcome)
+                self._commit(row, outcome, primed=True)
         return failed
 
     def _run_and_commit(self, plans: Sequence[RowPlan]) -> None:
@@ -255,14 +256,16 @@ class Scheduler:
             else:
                 self._commit(row, outcome)
 
-    def _commit(self, row: Row, outcome: Outcome) -> None:
+    def _commit(self, row: Row, outcome: Outcome, primed: bool = False) -> None:
         """The one place that moves a row and says so."""
-        plan = outcome.plan
-        done = commit_result(row, plan, outcome.result, self._capacity, self._clock())
+        plan, now = outcome.plan, self._clock()
+        step = lone_step(row, outcome, primed, now)
+        done = commit_result(row, plan, outcome.result, self._capacity, now)
         self._storage.seal(row)
         if done is None:
             return
         self._lookup.committed(row, draft_of(plan), done.accepted, done.tokens)
+        self._lookup.timed(row, step)
         self._events.append(done.event)
         if done.reason is not None:
             self._roster.leave(row)

@@ -1,0 +1,66 @@
+"""The server's cost tables as they follow live steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from surefoot.cli.live_tables import STEPS_BETWEEN, LiveTables
+from surefoot.cli.server_lookup import ServerLookup, lookup_options
+from surefoot.cli.step_costs import CostTables
+from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
+from surefoot.speculation.costs import CostBucket, StepCosts
+from surefoot.speculation.live_costs import LiveStep, StepKind
+
+BUCKET = CostBucket(256, 0.010, 0.0125, {1: 0.0125, 2: 0.015, 4: 0.020, 8: 0.030})
+TABLES = CostTables(
+    greedy=StepCosts("tiny greedy", "a test", (BUCKET,)),
+    sampled=StepCosts("tiny sampled", "a test", (BUCKET,)),
+    origin="stored table",
+)
+SLOW = LiveStep(StepKind.VERIFY, 8, 100, 0.060)
+
+
+def test_a_new_table_comes_after_so_many_steps_and_starts_from_the_stated_one() -> None:
+    live = LiveTables(TABLES)
+    answers = [live.observe(SLOW, False) for _ in range(2 * STEPS_BETWEEN)]
+    assert [index for index, tables in enumerate(answers, 1) if tables] == [
+        STEPS_BETWEEN,
+        2 * STEPS_BETWEEN,
+    ]
+    refined = answers[-1]
+    assert refined is not None
+    assert refined.greedy.buckets[0].verify_s[8] == pytest.approx(0.060)
+    assert refined.sampled == TABLES.sampled
+    assert refined.origin == "stored table, refined by the steps since"
+
+
+def test_a_draw_corrects_the_table_of_draws_alone() -> None:
+    live = LiveTables(TABLES)
+    tables = [live.observe(SLOW, True) for _ in range(STEPS_BETWEEN)][-1]
+    assert tables is not None
+    assert tables.greedy == TABLES.greedy
+    assert tables.sampled.buckets[0].verify_s[8] == pytest.approx(0.060)
+
+
+@pytest.mark.parametrize("policy", list(DraftPolicy))
+def test_goodput_is_priced_by_live_steps_and_the_break_even_rule_is_not(
+    policy: DraftPolicy,
+) -> None:
+    lookup = ServerLookup(lookup_options(PromptLookupConfig(policy=policy), "auto", 2))
+    part = lookup.resolve(TABLES)
+    told = part.on_step
+    assert (told is not None) is (policy is DraftPolicy.GOODPUT)
+    if told is None:
+        return
+    before = lookup.properties()["round_costs"]
+    for _ in range(STEPS_BETWEEN):
+        told(SLOW, False)
+    after = lookup.properties()["round_costs"]
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    assert after["256"][8] > before["256"][8]
+    assert lookup.properties()["costs"] == "stored table, refined by the steps since"
+    lookup.resolve(replace(TABLES, origin="measured here"))
+    assert lookup.properties()["round_costs"] == before
