@@ -169,7 +169,7 @@ def served_model(sink: Any, **changes: Any) -> ServedModel:
         "context_length": 200,
         "sink": sink,
         "aliases": ("small",),
-        "properties": {"threads": 2},
+        "properties": lambda: {"threads": 2},
     }
     return ServedModel(**(fields | changes))
 

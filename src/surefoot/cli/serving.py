@@ -116,7 +116,7 @@ def served_model(stack: Stack, serving: Serving, lookup: ServerLookup | None) ->
         max_prompt_chars=max_chars,
         sink=stack.mailbox,
         aliases=tuple(names[1:]),
-        properties=properties(stack, serving.scheduling, lookup),
+        properties=partial(properties, stack, serving.scheduling, lookup),
         loop_counts=stack.loop.stats,
         alive=lambda: stack.loop.healthy,
     )
@@ -125,7 +125,7 @@ def served_model(stack: Stack, serving: Serving, lookup: ServerLookup | None) ->
 def properties(
     stack: Stack, scheduling: SchedulerConfig, lookup: ServerLookup | None
 ) -> dict[str, object]:
-    """The resolved settings, for `/props`."""
+    """The resolved settings as they are now, for `/props`: a cost table may be replaced."""
     return {
         "architecture": stack.model.spec.architecture,
         "weight_bytes": stack.model.weight_bytes,

@@ -128,7 +128,7 @@ class Api:
                 "context_length": model.context_length,
                 "chat_template": model.encode_chat is not None,
                 "limits": self._config.limits(),
-                **model.properties,
+                **model.properties(),
             }
         )
 

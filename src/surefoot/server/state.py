@@ -8,7 +8,7 @@ and runtime packages.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from surefoot.core.events import Event
@@ -118,8 +118,8 @@ def always_alive() -> bool:
 @dataclass(frozen=True)
 class ServedModel:
     """One model, ready to answer. `encode_chat` None: the model has no chat template.
-    `properties` is what `/props` shows; it holds no path. A text prompt of more characters than
-    `max_prompt_chars` cannot fit and is not encoded."""
+    `properties()` is what `/props` shows now; it holds no path. A text prompt of more characters
+    than `max_prompt_chars` cannot fit and is not encoded."""
 
     id: str
     created: int
@@ -130,7 +130,7 @@ class ServedModel:
     sink: RequestSink
     max_prompt_chars: int | None = None
     aliases: tuple[str, ...] = ()
-    properties: Mapping[str, object] = field(default_factory=dict)
+    properties: Callable[[], Mapping[str, object]] = dict
     loop_counts: Callable[[], LoopCounts] | None = None
     alive: Callable[[], bool] = always_alive
 
