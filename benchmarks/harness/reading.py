@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ Record = dict[str, Any]
 
 def read_runs(folders: Sequence[Path], metric: str) -> Run:
     """All blocks of all runs. A run's rounds follow those of the one before; a block that was cut
-    short, with fewer arms than its run's others of that workload, is left out.
+    short, with fewer arms than its run's others of that workload, is left out, and so are arms
+    that not every run of a workload had.
 
     Raises `OSError` for a folder without measurements.
     """
@@ -32,7 +34,16 @@ def read_runs(folders: Sequence[Path], metric: str) -> Run:
         for answer in whole_blocks(records, first_round):
             answers.setdefault(answer.ask.workload, []).append(answer)
         first_round += 1 + max((record["round"] for record in records), default=-1)
-    return Run(answers, first_round, metric, tuple(others))
+    shared = {name: with_shared_arms(blocks) for name, blocks in answers.items()}
+    return Run(shared, first_round, metric, tuple(others))
+
+
+def with_shared_arms(blocks: Sequence[Answer]) -> list[Answer]:
+    names = set(blocks[0].replies).intersection(*(block.replies for block in blocks))
+    return [
+        replace(block, replies={arm: made for arm, made in block.replies.items() if arm in names})
+        for block in blocks
+    ]
 
 
 def whole_blocks(records: Iterable[Record], first_round: int) -> list[Answer]:

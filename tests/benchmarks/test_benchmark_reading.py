@@ -69,3 +69,12 @@ def test_a_block_cut_short_is_left_out(tmp_path: Path) -> None:
     raw.write_text("\n".join(lines[:-1]) + "\n")
     read = read_runs([folder.path], "server").answers[acceptance.PLAIN_GREEDY]
     assert replies_of(list(read)) == replies_of(answers[:-1])
+
+
+def test_an_arm_that_one_run_lacks_is_left_out(tmp_path: Path) -> None:
+    both, one = (made_run(tmp_path, acceptance.PLAIN_GREEDY)[0].path for _ in range(2))
+    raw = one / "raw.jsonl"
+    kept = [line for line in raw.read_text().splitlines() if '"arm": "off again"' not in line]
+    raw.write_text("\n".join(kept) + "\n")
+    answers = read_runs([both, one], "server").answers[acceptance.PLAIN_GREEDY]
+    assert {frozenset(answer.replies) for answer in answers} == {frozenset({ON, OFF})}
