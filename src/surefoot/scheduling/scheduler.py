@@ -259,7 +259,8 @@ class Scheduler:
     def _commit(self, row: Row, outcome: Outcome, primed: bool = False) -> None:
         """The one place that moves a row and says so."""
         plan, now = outcome.plan, self._clock()
-        step = lone_step(row, outcome, primed, now)
+        timed = self._lookup.on_step is not None
+        step = lone_step(row, outcome, primed, now) if timed else None
         done = commit_result(row, plan, outcome.result, self._capacity, now)
         self._storage.seal(row)
         if done is None:
