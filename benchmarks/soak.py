@@ -32,7 +32,7 @@ from harness.soak_watch import Sample, Watch, sample, thirds
 from harness.soaking import MAX_KEPT, Findings, Soaker, parting, reference, soak
 from harness.tables import bullet_list, markdown_table
 
-DEFAULT_FLAGS = "--parallel 4 --ctx 1024 --kv-cache-budget 256MiB"
+DEFAULT_FLAGS = "--parallel 4 --ctx 1024 --kv-cache-budget 64MiB"
 """A budget that is soon used up: the pool of shared prefixes may not pass for a leak."""
 SETTLE_S = 60.0
 GROWTH_MIB, GROWTH_SHARE = 8.0, 0.02
