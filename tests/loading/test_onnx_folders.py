@@ -200,7 +200,7 @@ CONFIGS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     ),
     "heads": (
         lambda m: m["decoder"].update(num_attention_heads="four"),
-        "m: num_attention_heads in genai_config.json is 'four', not at least 1",
+        "m: num_attention_heads in genai_config.json is 'four', not from 1 to",
     ),
     "vocabulary": (
         lambda m: m.update(vocab_size=97),

@@ -32,6 +32,8 @@ ITEM_TYPES: dict[int, tuple[str, np.dtype[Any]]] = {
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 MAX_VARINT_BYTES = 10
+MAX_DIMENSIONS = 8
+"""More than any weight has; numpy takes 64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class OnnxNode:
 
     name: str
     op: str
+    domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, int | float | str]
@@ -70,6 +73,25 @@ class OnnxGraph:
         """ "F32", "U8", ... Raises `ModelError` for other types than are read."""
         return _Tensor.read(self, name).item[0]
 
+    def whole(self, node: OnnxNode, key: str, default: int) -> int:
+        """An integer attribute. Raises `ModelError` for one that is something else."""
+        value = node.attributes.get(key, default)
+        if not isinstance(value, int):
+            raise ModelError(f"{self.file}: {key} of {node.name} is {value!r}, not an integer")
+        return value
+
+    def number(self, node: OnnxNode, key: str, default: float) -> float:
+        """A finite attribute. Raises `ModelError` for one that is something else."""
+        value = node.attributes.get(key, default)
+        if isinstance(value, str) or not math.isfinite(value):
+            raise ModelError(f"{self.file}: {key} of {node.name} is {value!r}, not a number")
+        return float(value)
+
+    def data_files(self) -> set[str]:
+        """The files beside the graph that stored tensors lie in."""
+        places = (_Tensor.read(self, name).external.get("location") for name in self.protos)
+        return {place for place in places if place}
+
     def array(self, name: str) -> NDArray[Any]:
         """A view of the mapped file. Raises `ModelError`: not stored, a type that is not read,
         data outside the folder or cut short."""
@@ -90,6 +112,8 @@ def read_onnx(path: Path) -> OnnxGraph:
         for number, value in _fields(_mapped(path)):
             if number == 7:
                 _read_graph(_message(value), graph)
+            elif number == 25:
+                raise ValueError("it defines operations of its own")
     except (ValueError, IndexError, struct.error) as error:
         raise ModelError(f"{path.name} is no whole ONNX file: {error}") from error
     if not graph.nodes:
@@ -99,6 +123,8 @@ def read_onnx(path: Path) -> OnnxGraph:
 
 def _mapped(path: Path) -> Buffer:
     """The file's bytes. Raises `ModelError` if there is none or it is empty."""
+    if not path.is_file():
+        raise ModelError(f"{path.name} cannot be read: it is missing, or no file")
     try:
         return np.memmap(path, dtype=np.uint8, mode="r").data
     except (OSError, ValueError) as error:
@@ -160,7 +186,10 @@ def _read_graph(data: Buffer, graph: OnnxGraph) -> None:
         if number == 1:
             graph.nodes.append(_read_node(_message(value)))
         elif number == 5:
-            graph.protos[_name_of(_message(value), 8)] = _message(value)
+            name = _name_of(_message(value), 8)
+            if name in graph.protos:
+                raise ValueError(f"two tensors are stored as {name}")
+            graph.protos[name] = _message(value)
         elif number in (11, 12):
             names = graph.inputs if number == 11 else graph.outputs
             names.append(_name_of(_message(value), 1))
@@ -172,7 +201,7 @@ def _name_of(data: Buffer, field_number: int) -> str:
 
 
 def _read_node(data: Buffer) -> OnnxNode:
-    texts: dict[int, list[str]] = {1: [], 2: [], 3: [], 4: []}
+    texts: dict[int, list[str]] = {1: [], 2: [], 3: [], 4: [], 7: []}
     attributes: dict[str, int | float | str] = {}
     for number, value in _fields(data):
         if number in texts:
@@ -181,8 +210,8 @@ def _read_node(data: Buffer) -> OnnxNode:
             name, content = _read_attribute(_message(value))
             if content is not None:
                 attributes[name] = content
-    name, op = ("".join(texts[number]) for number in (3, 4))
-    return OnnxNode(name, op, tuple(texts[1]), tuple(texts[2]), attributes)
+    name, op, domain = ("".join(texts[number]) for number in (3, 4, 7))
+    return OnnxNode(name, op, domain, tuple(texts[1]), tuple(texts[2]), attributes)
 
 
 def _read_attribute(data: Buffer) -> tuple[str, int | float | str | None]:
@@ -232,30 +261,37 @@ class _Tensor:
                     external |= [_entry(_message(value))]
         except (ValueError, IndexError) as error:
             raise ModelError(f"{graph.file}: tensor {name} is damaged: {error}") from error
-        if kind not in ITEM_TYPES or min(dims, default=1) < 0:
+        if kind not in ITEM_TYPES:
             raise ModelError(f"{graph.file}: tensor {name} has data type {kind}, not supported")
+        if min(dims, default=1) < 1 or len(dims) > MAX_DIMENSIONS:
+            raise ModelError(f"{graph.file}: tensor {name} has shape {dims[: MAX_DIMENSIONS + 1]}")
         return cls(name, tuple(dims), ITEM_TYPES[kind], raw, external)
 
     def data(self, graph: OnnxGraph) -> Buffer:
         if not self.external:
             return self.raw if self.raw is not None else memoryview(b"")
         location = self.external.get("location", "")
-        if not location or Path(location).name != location:
+        if not location or location == ".." or Path(location).name != location:
             raise ModelError(
                 f"{graph.file}: tensor {self.name} lies in {location!r}, outside its folder"
             )
         data = _mapped(graph.folder / location)
-        try:
-            begin = int(self.external.get("offset", "0"))
-            end = begin + int(self.external.get("length", str(len(data) - begin)))
-        except ValueError as error:
-            raise ModelError(f"{graph.file}: tensor {self.name} is damaged: {error}") from error
-        if not 0 <= begin <= end <= len(data):
+        begin = self._position(graph, "offset", 0)
+        end = begin + self._position(graph, "length", max(0, len(data) - begin))
+        if end > len(data):
             raise ModelError(
                 f"{location}: tensor {self.name} ends at byte {end}, the file has {len(data)}: "
                 "it is truncated"
             )
         return data[begin:end]
+
+    def _position(self, graph: OnnxGraph, key: str, default: int) -> int:
+        text = self.external.get(key)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) < 20):
+            raise ModelError(f"{graph.file}: {key} of tensor {self.name} is {text[:40]!r}")
+        return int(text)
 
 
 def _packed(data: Buffer) -> list[int]:

@@ -21,15 +21,21 @@ from surefoot.loading.hf_config import read_json
 from surefoot.loading.hf_text import read_text_files
 from surefoot.loading.model import LoadedModel, TextFiles
 from surefoot.loading.onnx_file import OnnxGraph, read_onnx
-from surefoot.loading.onnx_folder_graph import OnnxDecoder, read_decoder, same_matrix
+from surefoot.loading.onnx_folder_graph import OnnxDecoder, read_decoder
 from surefoot.loading.onnx_folder_rotation import read_rotation
-from surefoot.loading.onnx_folder_weights import OnnxWeights, Part, parts_of
+from surefoot.loading.onnx_folder_weights import OnnxWeights, Part, check_fused, parts_of
 from surefoot.loading.quantizing import Progress, Quantize, QuantizingWeights, no_progress
 from surefoot.loading.tensors import check_tensors
 
 CONFIG = "genai_config.json"
 FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """The configuration's `model.type` to the architecture's name in GGUF."""
+
+MAX_COUNT = 2**31 - 1
+"""Of anything that the configuration counts."""
+
+READ_ALREADY = ("local_window_size", "scale", "rotary_interleaved", "qk_norm_epsilon")
+"""Attributes of an attention operator that the spec has a place for."""
 
 INSTEAD = "take the model's GGUF file, MLX folder or safetensors"
 
@@ -41,14 +47,11 @@ def load_onnx_folder(
     stored as floats. Raises `ModelError`, one line, for what does not fit."""
     model = _model_entry(folder)
     decoder_entry = _entry(model, "decoder")
-    path = folder / str(decoder_entry.get("filename", "model.onnx"))
-    if path.parent != folder:
-        raise ModelError(f"{folder.name}: {CONFIG} names {path.name} outside its folder")
-    if not path.is_file():
-        raise ModelError(f"{folder.name}: {path.name} is missing; {CONFIG} calls for it")
+    path = _graph_path(folder, decoder_entry)
     graph = read_onnx(path)
     decoder = read_decoder(graph, _count(folder, decoder_entry, "num_hidden_layers"))
     spec = _spec(folder, model, graph, decoder)
+    check_fused(graph, decoder, spec)
     parts = parts_of(decoder, spec)
     source = OnnxWeights(graph, parts)
     shapes = source.shapes()
@@ -69,6 +72,18 @@ def load_onnx_folder(
     )
 
 
+def _graph_path(folder: Path, decoder_entry: Mapping[str, Any]) -> Path:
+    name = decoder_entry.get("filename", "model.onnx")
+    if not isinstance(name, str) or Path(name).name != name or len(name) > 200:
+        raise ModelError(
+            f"{folder.name}: {CONFIG} names {Path(str(name)).name[:80]} outside its folder"
+        )
+    path = folder / name
+    if not path.is_file():
+        raise ModelError(f"{folder.name}: {name} is missing; {CONFIG} calls for it")
+    return path
+
+
 def _model_entry(folder: Path) -> Mapping[str, Any]:
     """Raises `ModelError` unless the folder is of a family that is known."""
     if not (folder / CONFIG).is_file():
@@ -78,10 +93,10 @@ def _model_entry(folder: Path) -> Mapping[str, Any]:
         )
     model = _entry(read_json(folder / CONFIG), "model")
     kind = model.get("type", "type unknown")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise ModelError(
-            f"{folder.name} holds an onnxruntime-genai graph ({kind}), which is not supported; "
-            f"supported: {', '.join(FAMILIES)}; {INSTEAD}"
+            f"{folder.name} holds an onnxruntime-genai graph ({str(kind)[:80]}), which is not "
+            f"supported; supported: {', '.join(FAMILIES)}; {INSTEAD}"
         )
     return model
 
@@ -93,8 +108,10 @@ def _entry(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _count(folder: Path, entry: Mapping[str, Any], key: str) -> int:
     value = entry.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ModelError(f"{folder.name}: {key} in {CONFIG} is {value!r}, not at least 1")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
+        raise ModelError(
+            f"{folder.name}: {key} in {CONFIG} is {repr(value)[:80]}, not from 1 to {MAX_COUNT}"
+        )
     return value
 
 
@@ -105,7 +122,6 @@ def _spec(
     first = decoder.layers[0]
     hidden = _count(folder, entry, "hidden_size")
     heads = _count(folder, entry, "num_attention_heads")
-    tied = same_matrix(decoder.embedding, decoder.head)
     gate = OnnxWeights(graph, {"gate": Part(first.gate.matrix)}).shapes()["gate"]
     spec = ModelSpec(
         architecture=FAMILIES[model["type"]],
@@ -120,7 +136,7 @@ def _spec(
         rms_eps=decoder.rms_eps,
         rope_theta=1.0,
         rope_interleaved=False,
-        tied_embedding=tied,
+        tied_embedding=decoder.embedding == decoder.head,
         qkv_bias=bool(first.attention.qkv[0].bias),
         qk_norm=bool(first.attention.q_norm),
     )
@@ -134,16 +150,23 @@ def _attended(spec: ModelSpec, graph: OnnxGraph, decoder: OnnxDecoder) -> ModelS
     for layer in decoder.layers:
         node = layer.attention.node
         found = dict(node.attributes)
-        windows.append(max(0, int(found.pop("local_window_size", -1))))
+        window = graph.whole(node, "local_window_size", -1)
+        windows.append(max(0, min(window, MAX_COUNT)))
         for key, wanted in (("num_heads", spec.num_heads), ("kv_num_heads", spec.num_kv_heads)):
             if found.pop(key, None) != wanted:
                 raise ModelError(f"{graph.file}: {key} of {node.name} is not {wanted}")
-        scale = float(found.pop("scale", 0.0)) or spec.head_dim**-0.5
-        interleaved = int(found.pop("rotary_interleaved", 0))
+        scale = graph.number(node, "scale", 0.0) or spec.head_dim**-0.5
+        interleaved = graph.whole(node, "rotary_interleaved", 0)
+        if not 1e-6 < scale < 1e6 or interleaved not in (0, 1):
+            raise ModelError(
+                f"{graph.file}: {node.name} has scale {scale:g}, rotary_interleaved {interleaved}"
+            )
         if found.pop("do_rotary", 0) != 1:
             raise ModelError(f"{graph.file} does not fit: {node.name} rotates by another operator")
-        epsilon = found.pop("qk_norm_epsilon", spec.rms_eps)
-        if abs(float(epsilon) - spec.rms_eps) > 1e-9 or any(found.values()):
+        epsilon = graph.number(node, "qk_norm_epsilon", spec.rms_eps)
+        for key in READ_ALREADY:
+            found.pop(key, None)
+        if abs(epsilon - spec.rms_eps) > 1e-9 or any(found.values()):
             raise ModelError(f"{graph.file} does not fit: {node.name} has {found}, not known")
         common.add((scale, interleaved, node.input(7), node.input(8)))
     if len(common) != 1:
@@ -171,13 +194,12 @@ def _stored(parts: Mapping[str, Part]) -> set[str]:
 
 
 def _fingerprint(path: Path, graph: OnnxGraph, parts: Mapping[str, Part], quantize: str) -> str:
-    """Changes with the graph, and with the size or time of any file beside it."""
+    """Changes with the graph, and with the size or time of each file that its tensors lie in."""
     key = hashlib.blake2b(path.read_bytes()[: 1 << 24] + quantize.encode(), digest_size=16)
     key.update(repr(sorted(parts.items(), key=lambda item: item[0])).encode())
-    for file in sorted(graph.folder.iterdir()):
-        if file.name.startswith(path.name):
-            stat = file.stat()
-            key.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns}".encode())
+    for name in sorted({path.name, *graph.data_files()}):
+        stat = (graph.folder / name).stat()
+        key.update(f"{name} {stat.st_size} {stat.st_mtime_ns}".encode())
     return key.hexdigest()
 
 

@@ -7,7 +7,8 @@ refused with its name. Nothing that reaches the logits can so be overlooked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from typing import NoReturn
 
 from surefoot.errors import ModelError
@@ -16,7 +17,11 @@ from surefoot.loading.onnx_file import OnnxGraph, OnnxNode
 PAST, FIRST_OPTION = slice(3, 5), 9
 """GroupQueryAttention's inputs: keys and values of earlier tokens; from here on positions, biases
 and scales, all of which change what is computed."""
+SEQUENCE_LENGTHS = slice(5, 7)
 Q_NORM, K_NORM = 14, 15
+DOMAINS = ("", "ai.onnx", "com.microsoft")
+INPUT_IDS, LOGITS = "input_ids", "logits"
+"""What the builder calls the graph's token ids and its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +49,14 @@ class Linear:
 @dataclass(frozen=True, slots=True)
 class Attention:
     """One layer's attention. `qkv`: one linear layer for all three, or three. Norms of heads where
-    the family has them. `options`: the operator's attributes."""
+    the family has them. `split`: the stored tensor that says how the one is split, if a node does
+    that."""
 
     node: OnnxNode
     qkv: tuple[Linear, ...]
     q_norm: str = ""
     k_norm: str = ""
+    split: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +91,21 @@ class _Walk:
 
     def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
-        self._makers = {name: node for node in graph.nodes for name in node.outputs if name}
+        self._makers: dict[str, OnnxNode] = {}
+        for node in graph.nodes:
+            for name in filter(None, node.outputs):
+                if name in self._makers or name in graph.protos:
+                    self._refuse(f"{name} is made more than once")
+                self._makers[name] = node
         self._epsilons: set[float] = set()
+        self._pasts: set[str] = {INPUT_IDS}
 
     def decoder(self, num_layers: int) -> OnnxDecoder:
-        head = self._linear("logits")
+        if num_layers > len(self._graph.nodes):
+            self._refuse(f"{len(self._graph.nodes)} operations make no {num_layers} layers")
+        if LOGITS not in self._graph.outputs:
+            self._refuse(f"it does not answer with {LOGITS}")
+        head = self._linear(LOGITS)
         if head.bias:
             self._refuse(f"the output matrix has a bias ({head.bias})")
         norm = self._norm(head.source)
@@ -143,8 +160,12 @@ class _Walk:
 
     def _attention(self, source: str) -> Attention:
         node = self._maker(source, "GroupQueryAttention")
-        if not all(name in self._graph.inputs for name in node.inputs[PAST]):
-            self._refuse(f"{node.name} has no past keys and values among the graph's inputs")
+        pasts = node.inputs[PAST]
+        if not all(name in self._graph.inputs for name in pasts) or self._pasts & set(pasts):
+            self._refuse(f"{node.name} has no past keys and values of its own among the inputs")
+        self._pasts |= set(pasts)
+        if any(name in self._graph.protos for name in node.inputs[SEQUENCE_LENGTHS]):
+            self._refuse(f"{node.name} attends over a stored number of positions")
         extras = set(node.inputs[FIRST_OPTION:Q_NORM]) | set(node.inputs[K_NORM + 1 :])
         if extras - {""}:
             self._refuse(f"{node.name} has inputs that are not known: {sorted(extras - {''})}")
@@ -152,17 +173,14 @@ class _Walk:
             return Attention(node, (self._linear(node.input(0)),))
         (q, q_norm), (k, k_norm) = (self._head_norm(node.input(index)) for index in (0, 1))
         q_norm, k_norm = q_norm or node.input(Q_NORM), k_norm or node.input(K_NORM)
-        return Attention(node, self._projections((q, k, node.input(2))), q_norm, k_norm)
-
-    def _projections(self, parts: tuple[str, str, str]) -> tuple[Linear, ...]:
-        """One linear layer that is split into q, k and v, or three. The sizes of a split need no
-        look: the operator takes no others than those of its heads."""
-        split = self._maker(parts[0])
+        parts = (q, k, node.input(2))
+        split = self._maker(q)
         if split.op != "Split":
-            return tuple(self._linear(name) for name in parts)
-        if split.outputs != parts or split.attributes.get("axis", 0) not in (-1, 2):
+            qkv = tuple(self._linear(name) for name in parts)
+            return Attention(node, qkv, q_norm, k_norm)
+        if split.outputs != parts or self._graph.whole(split, "axis", 0) not in (-1, 2):
             self._refuse(f"{split.name} does not split q, k and v in this order")
-        return (self._linear(split.input(0)),)
+        return Attention(node, (self._linear(split.input(0)),), q_norm, k_norm, split.input(1))
 
     def _head_norm(self, source: str) -> tuple[str, str]:
         """What is normalized head by head before `source`, and the norm's weight; or no norm."""
@@ -192,8 +210,9 @@ class _Walk:
 
     def _embedding(self, source: str) -> Matrix:
         node = self._maker(source)
-        if node.input(1) not in self._graph.inputs or node.attributes.get("gather_axis", 0):
-            self._unexpected(node, "the embedding of the graph's input_ids")
+        axis = "axis" if node.op == "Gather" else "gather_axis"
+        if node.input(1) != INPUT_IDS or self._graph.whole(node, axis, 0):
+            self._unexpected(node, f"the embedding of the graph's {INPUT_IDS}")
         data = node.input(0)
         maker = self._makers.get(data)
         if node.op == "Gather":
@@ -209,10 +228,15 @@ class _Walk:
         return self._quantized(node, stored, node.input(2), node.input(3))
 
     def _quantized(self, node: OnnxNode, data: str, scales: str, zero_points: str) -> Matrix:
-        bits, block = node.attributes.get("bits", 4), node.attributes.get("block_size", 0)
-        if bits not in (4, 8) or not isinstance(block, int) or block < 16:
+        bits, block = (self._graph.whole(node, *each) for each in (("bits", 4), ("block_size", 0)))
+        if bits not in (4, 8) or block < 16 or block & (block - 1):
             self._refuse(f"{node.name} has {bits} bits in blocks of {block}; 4 and 8 are known")
-        return Matrix(data, int(bits), block, scales, zero_points)
+        if node.op == "MatMulNBits":
+            inputs, outputs = (self._graph.whole(node, key, 0) for key in "KN")
+            stored = math.prod(self._graph.shape(data)) * 8
+            if stored != inputs * outputs * bits or inputs % block:
+                self._refuse(f"{node.name} is said to have {inputs} inputs, {outputs} outputs")
+        return Matrix(data, bits, block, scales, zero_points)
 
     def _norm(self, source: str) -> OnnxNode:
         """The norm that gives `source`."""
@@ -220,13 +244,20 @@ class _Walk:
         known = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
         if node.op not in known or node.output(0) != source or node.input(3):
             self._unexpected(node, "a norm")
-        self._epsilons.add(float(node.attributes.get("epsilon", 1e-5)))
+        if not node.op.startswith("Skip") and self._graph.whole(node, "axis", -1) not in (-1, 2):
+            self._refuse(f"{node.name} is a norm along another axis")
+        epsilon = self._graph.number(node, "epsilon", 1e-5)
+        if not 0 < epsilon < 1:
+            self._refuse(f"{node.name} has epsilon {epsilon:g}")
+        self._epsilons.add(epsilon)
         return node
 
     def _maker(self, name: str, op: str | None = None) -> OnnxNode:
         if name not in self._makers:
             self._refuse(f"nothing computes {name or 'an input that is left out'}")
         node = self._makers[name]
+        if node.domain not in DOMAINS:
+            self._refuse(f"{node.name} is {node.op} of {node.domain}")
         if op is not None and node.op != op:
             self._unexpected(node, op)
         return node
@@ -236,8 +267,3 @@ class _Walk:
 
     def _refuse(self, why: str) -> NoReturn:
         raise ModelError(f"{self._graph.file} does not fit: {why}")
-
-
-def same_matrix(one: Matrix, other: Matrix) -> bool:
-    """The same stored tensors, whatever reads them."""
-    return replace(one, transposed=False) == replace(other, transposed=False)

@@ -38,6 +38,8 @@ def read_rotation(spec: ModelSpec, graph: OnnxGraph, cosines: str, sines: str) -
             f"{graph.file}: {cosines} has shape {list(cos.shape)}, not half of {spec.head_dim} "
             "columns: partial rotation is not supported"
         )
+    if not (np.isfinite(cos).all() and np.isfinite(sin).all()):
+        raise ModelError(f"{graph.file}: {cosines} or {sines} holds values that are not finite")
     context = min(spec.context_length, len(cos))
     if context < 2:
         raise ModelError(f"{graph.file}: {cosines} has {len(cos)} positions")
@@ -46,7 +48,8 @@ def read_rotation(spec: ModelSpec, graph: OnnxGraph, cosines: str, sines: str) -
     error = np.maximum(
         np.abs(np.cos(angles) - cos[:context]), np.abs(np.sin(angles) - sin[:context])
     )
-    if (error > FLOOR + PER_RADIAN * angles).any() or (frequencies <= 0).any():
+    within = (error <= FLOOR + PER_RADIAN * angles).all() and (frequencies > 0).all()
+    if not within:
         raise ModelError(f"{graph.file}: {cosines} and {sines} are no plain rotation")
     theta, factors = base_and_factors(frequencies)
     return replace(spec, context_length=context, rope_theta=theta, rope_factors=factors)

@@ -22,6 +22,7 @@ from surefoot.loading.onnx_folder_graph import Attention, Linear, Matrix, OnnxDe
 from surefoot.loading.tensors import Shape
 
 Floats = NDArray[np.float32]
+FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,27 @@ def parts_of(decoder: OnnxDecoder, spec: ModelSpec) -> dict[str, Part]:
         }
         parts |= {f"blk.{index}.{name}": part for name, part in named.items()}
     return parts
+
+
+def check_fused(graph: OnnxGraph, decoder: OnnxDecoder, spec: ModelSpec) -> None:
+    """Where one linear layer serves q, k and v, it has their rows and no others, and a split is of
+    these. Raises `ModelError`."""
+    sizes = [spec.num_heads * spec.head_dim, *[spec.num_kv_heads * spec.head_dim] * 2]
+    for layer in decoder.layers:
+        attention = layer.attention
+        if len(attention.qkv) != 1:
+            continue
+        linear, file, name = attention.qkv[0], graph.file, attention.node.name
+        sources: dict[str, Part] = {"weight": Part(linear.matrix)}
+        if linear.bias:
+            sources["bias"] = Part(linear.bias)
+        for kind, shape in OnnxWeights(graph, sources).shapes().items():
+            if shape[0] != sum(sizes):
+                raise ModelError(
+                    f"{file}: the {kind} for {name} has {shape[0]} rows; q, k and v have {sizes}"
+                )
+        if attention.split and graph.array(attention.split).tolist() != sizes:
+            raise ModelError(f"{file}: q, k and v of {name} are not split as {sizes}")
 
 
 def _attention_parts(attention: Attention, spec: ModelSpec) -> dict[str, Part]:
@@ -177,6 +199,8 @@ class OnnxWeights:
         """Elements, scales and zero points of the part's rows."""
         rows, blocks = self._grid(matrix)
         cut = slice(part.start, part.stop)
+        if self._graph.type_of(matrix.data) != "U8":
+            raise ModelError(f"{self._graph.file}: tensor {matrix.data} does not hold bytes")
         packed = self._sized(matrix.data, rows * blocks * matrix.block * matrix.bits // 8)
         packed = packed.reshape(rows, blocks, -1)[cut]
         scales = as_floats(
@@ -221,7 +245,10 @@ def _count(part: Part, length: int) -> int:
 
 
 def as_floats(kind: str, raw: NDArray[np.generic]) -> Floats:
-    """A copy in memory, so that it outlives the file and is aligned."""
+    """A copy in memory, so that it outlives the file and is aligned. Raises `ModelError` for
+    integers."""
+    if kind not in FLOATS:
+        raise ModelError(f"a tensor of {kind} stands where floats belong: {', '.join(FLOATS)}")
     if kind == "BF16":
         return from_bfloat16(np.ascontiguousarray(raw))
     return np.array(raw, dtype=np.float32)
