@@ -6,6 +6,21 @@ The server turns any of these into a reply in one place; the command line prints
 
 from __future__ import annotations
 
+MAX_MESSAGE = 1000
+"""Characters of a message: what is wrong may be quoted, not printed whole."""
+
+
+def one_line(message: str) -> str:
+    """No line break and no escape sequence of whoever wrote what is quoted.
+
+    >>> one_line("tensor a\\nb is missing")
+    'tensor a\\\\nb is missing'
+    """
+    text = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}..."
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
 
 class SurefootError(Exception):
     """Base of the tree. `param` names the request field at fault, if there is one."""
@@ -16,8 +31,8 @@ class SurefootError(Exception):
     retry_after_s: int | None = None
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = one_line(message)
+        super().__init__(self.message)
         self.param = param
 
 

@@ -105,17 +105,18 @@ def _linears(spec: ModelSpec) -> dict[str, list[str]]:
 
 
 def _rotations(spec: ModelSpec) -> dict[str, Array]:
-    """`[context + DUMMY_POSITIONS, head_dim / 2]`: cosines and sines of each position's angles."""
+    """`[context + DUMMY_POSITIONS, head_dim / 2]`: cosines and sines of each position's angles.
+    Only what some layer rotates by: ONNX Runtime refuses a graph with tables that nothing reads."""
     exponents = np.arange(0, spec.head_dim, 2, dtype=np.float64) / spec.head_dim
     frequencies = spec.rope_theta**-exponents
     if spec.rope_factors:
         frequencies = frequencies / np.array(spec.rope_factors)
     positions = np.arange(spec.context_length + DUMMY_POSITIONS, dtype=np.float64)
     angles = np.outer(positions, frequencies)
-    arrays: dict[str, Array] = {
-        COS: np.cos(angles).astype(np.float32),
-        SIN: np.sin(angles).astype(np.float32),
-    }
+    arrays: dict[str, Array] = {}
+    if not has_local_rotation(spec) or not all(spec.windows):
+        arrays[COS] = np.cos(angles).astype(np.float32)
+        arrays[SIN] = np.sin(angles).astype(np.float32)
     if has_local_rotation(spec):
         assert spec.local_rope_theta is not None
         angles = np.outer(positions, spec.local_rope_theta**-exponents)
