@@ -129,7 +129,7 @@ def test_metadata_that_is_missing(tmp_path: Path, key: str) -> None:
     ("key", "value", "words"),
     [
         ("block_count", 0, "is 0, not a number above 0"),
-        ("block_count", 4_000_000_000, "calls for 4000000000 layers, there are 12 tensors in all"),
+        ("block_count", 4_000_000_000, "is 4000000000, above 4096"),
         ("block_count", "1", "is '1', not int"),
         ("block_count", True, "is True, not int"),
         ("context_length", 0, "is 0, not a number above 0"),

@@ -245,3 +245,18 @@ def test_positions_are_plain_numbers(text: str, tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match="offset of tensor"):
         load_model(edited(tmp_path / "m", edit))
+
+
+@pytest.mark.parametrize("name", ["mod\x0fl.onnx.da", "../odel.onnx.dat", "mod\0l.onnx.data", ".."])
+def test_a_tensor_nobody_asks_for_lies_in_the_folder_too(name: str, tmp_path: Path) -> None:
+    def edit(proto: onnx.ModelProto) -> None:
+        spare = proto.graph.initializer.add()
+        spare.CopyFrom(proto.graph.initializer[0])
+        spare.name = "spare"
+        spare.ClearField("raw_data")
+        spare.data_location = onnx.TensorProto.EXTERNAL
+        del spare.external_data[:]
+        spare.external_data.add(key="location", value=name)
+
+    with pytest.raises(ModelError, match=r"tensor spare lies in .*, outside its folder"):
+        load_model(edited(tmp_path / "m", edit))

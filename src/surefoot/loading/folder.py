@@ -11,6 +11,8 @@ from pathlib import Path
 from surefoot.errors import ModelError
 
 GGUF_SUFFIX = ".gguf"
+MAX_NAME = 200
+"""Characters of a file's name within a model; file systems take 255 bytes."""
 WHOLE = "model.safetensors"
 """A Hugging Face model's weights in one file."""
 INDEX = "model.safetensors.index.json"
@@ -42,3 +44,8 @@ def model_in(folder: Path) -> Path:
 def _stem(name: str) -> str:
     match = PART_NAME.fullmatch(name)
     return match["stem"] if match else name
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name that a file gives can be that of a file beside it, and of nothing else."""
+    return Path(name).name == name and name != ".." and name.isprintable() and len(name) <= MAX_NAME

@@ -5,6 +5,7 @@ Knows GGUF's keys and llama.cpp's defaults for those that are missing; reads no 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -23,6 +24,10 @@ GEMMA3_27B_LAYERS = 62
 MAX_CONTEXT = 1 << 24
 """Tables of rotations are made for a model's whole context. The longest that a model was trained
 for is ten million tokens; more is a damaged file."""
+
+MAX_LAYERS = 4096
+"""Something is made for each layer before its tensors are looked for, and no model has a tenth of
+that. More is a damaged file."""
 
 T = TypeVar("T", int, float, str)
 
@@ -49,9 +54,12 @@ class Fields:
         value = self._metadata.get(key)
         return [bool(item) for item in value] if isinstance(value, list) else None
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """A number of something that there must be at least one of."""
-        return int(self._positive(key, self.get(key, int, default)))
+    def count(self, key: str, default: int | None = None, most: float = math.inf) -> int:
+        """A number of something that there must be at least one of, and `most` at most."""
+        count = int(self._positive(key, self.get(key, int, default)))
+        if count > most:
+            raise ModelError(f"{self.file}: metadata {key} is {count}, above {most}")
+        return count
 
     def positive(self, key: str, default: float | None = None) -> float:
         return self._positive(key, self.get(key, float, default))
@@ -105,7 +113,7 @@ def _common(fields: Fields, arch: str, vocab_size: int, tied: bool) -> ModelSpec
             )
     return ModelSpec(
         architecture=arch,
-        num_layers=fields.count(f"{arch}.block_count"),
+        num_layers=fields.count(f"{arch}.block_count", most=MAX_LAYERS),
         hidden_size=hidden,
         intermediate_size=fields.count(f"{arch}.feed_forward_length"),
         num_heads=heads,

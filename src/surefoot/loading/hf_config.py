@@ -14,6 +14,7 @@ from surefoot.graph.spec import ModelSpec
 from surefoot.loading.gguf_spec import (
     GEMMA3_PATTERN,
     MAX_CONTEXT,
+    MAX_LAYERS,
     gemma3_like,
     gemma3_windows,
 )
@@ -79,11 +80,13 @@ class HfConfig:
             raise ModelError(f"{self.name}: {key} in config.json is {value!r}, not a whole number")
         return kind(value)
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """A number of something that there must be at least one of."""
+    def count(self, key: str, default: int | None = None, most: float = math.inf) -> int:
+        """A number of something that there must be at least one of, and `most` at most."""
         value = self.number(key, int, default)
         if value < 1:
             raise ModelError(f"{self.name}: {key} in config.json is {value}, not at least 1")
+        if value > most:
+            raise ModelError(f"{self.name}: {key} in config.json is {value}, above {most}")
         return value
 
     def positive(
@@ -127,7 +130,7 @@ def read_spec(config: HfConfig, has_head: bool) -> ModelSpec:
     rope = _rope(config, "full_attention")
     spec = ModelSpec(
         architecture=config.architecture,
-        num_layers=config.count("num_hidden_layers"),
+        num_layers=config.count("num_hidden_layers", most=MAX_LAYERS),
         hidden_size=hidden,
         intermediate_size=config.count("intermediate_size"),
         num_heads=heads,

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
+from surefoot.loading.folder import is_plain_name
 
 Buffer = memoryview
 
@@ -87,10 +88,11 @@ class OnnxGraph:
             raise ModelError(f"{self.file}: {key} of {node.name} is {value!r}, not a number")
         return float(value)
 
-    def data_files(self) -> set[str]:
-        """The files beside the graph that stored tensors lie in."""
-        places = (_Tensor.read(self, name).external.get("location") for name in self.protos)
-        return {place for place in places if place}
+    def data_files(self) -> list[Path]:
+        """The files beside the graph that stored tensors lie in, by name. Raises `ModelError` for
+        one that is not there, or outside the folder."""
+        tensors = (_Tensor.read(self, name) for name in self.protos)
+        return sorted({tensor.place(self) for tensor in tensors if tensor.external})
 
     def array(self, name: str) -> NDArray[Any]:
         """A view of the mapped file. Raises `ModelError`: not stored, a type that is not read,
@@ -123,12 +125,17 @@ def read_onnx(path: Path) -> OnnxGraph:
 
 def _mapped(path: Path) -> Buffer:
     """The file's bytes. Raises `ModelError` if there is none or it is empty."""
-    if not path.is_file():
-        raise ModelError(f"{path.name} cannot be read: it is missing, or no file")
     try:
-        return np.memmap(path, dtype=np.uint8, mode="r").data
+        return np.memmap(require_file(path), dtype=np.uint8, mode="r").data
     except (OSError, ValueError) as error:
         raise ModelError(f"{path.name} cannot be read: {error}") from error
+
+
+def require_file(path: Path) -> Path:
+    """`path` itself. Raises `ModelError` if it is missing, or a folder, or a pipe."""
+    if not path.is_file():
+        raise ModelError(f"{path.name} cannot be read: it is missing, or no file")
+    return path
 
 
 def _fields(data: Buffer) -> Iterator[tuple[int, int | Buffer]]:
@@ -270,20 +277,25 @@ class _Tensor:
     def data(self, graph: OnnxGraph) -> Buffer:
         if not self.external:
             return self.raw if self.raw is not None else memoryview(b"")
-        location = self.external.get("location", "")
-        if not location or location == ".." or Path(location).name != location:
-            raise ModelError(
-                f"{graph.file}: tensor {self.name} lies in {location!r}, outside its folder"
-            )
-        data = _mapped(graph.folder / location)
+        path = self.place(graph)
+        data = _mapped(path)
         begin = self._position(graph, "offset", 0)
         end = begin + self._position(graph, "length", max(0, len(data) - begin))
         if end > len(data):
             raise ModelError(
-                f"{location}: tensor {self.name} ends at byte {end}, the file has {len(data)}: "
+                f"{path.name}: tensor {self.name} ends at byte {end}, the file has {len(data)}: "
                 "it is truncated"
             )
         return data[begin:end]
+
+    def place(self, graph: OnnxGraph) -> Path:
+        """The file that an external tensor lies in."""
+        location = self.external.get("location", "")
+        if not location or not is_plain_name(location):
+            raise ModelError(
+                f"{graph.file}: tensor {self.name} lies in {location[:80]!r}, outside its folder"
+            )
+        return require_file(graph.folder / location)
 
     def _position(self, graph: OnnxGraph, key: str, default: int) -> int:
         text = self.external.get(key)

@@ -17,6 +17,7 @@ from typing import Any
 from surefoot.errors import ModelError
 from surefoot.graph.spec import ModelSpec
 from surefoot.loading.fidelity import TracedWeights
+from surefoot.loading.folder import is_plain_name
 from surefoot.loading.hf_config import read_json
 from surefoot.loading.hf_text import read_text_files
 from surefoot.loading.model import LoadedModel, TextFiles
@@ -31,11 +32,11 @@ CONFIG = "genai_config.json"
 FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """The configuration's `model.type` to the architecture's name in GGUF."""
 
-MAX_COUNT = 2**31 - 1
-"""Of anything that the configuration counts."""
-
 READ_ALREADY = ("local_window_size", "scale", "rotary_interleaved", "qk_norm_epsilon")
 """Attributes of an attention operator that the spec has a place for."""
+
+MAX_COUNT = 2**31 - 1
+"""Of anything that the configuration counts."""
 
 INSTEAD = "take the model's GGUF file, MLX folder or safetensors"
 
@@ -74,7 +75,7 @@ def load_onnx_folder(
 
 def _graph_path(folder: Path, decoder_entry: Mapping[str, Any]) -> Path:
     name = decoder_entry.get("filename", "model.onnx")
-    if not isinstance(name, str) or Path(name).name != name or len(name) > 200:
+    if not isinstance(name, str) or not is_plain_name(name):
         raise ModelError(
             f"{folder.name}: {CONFIG} names {Path(str(name)).name[:80]} outside its folder"
         )
@@ -197,9 +198,9 @@ def _fingerprint(path: Path, graph: OnnxGraph, parts: Mapping[str, Part], quanti
     """Changes with the graph, and with the size or time of each file that its tensors lie in."""
     key = hashlib.blake2b(path.read_bytes()[: 1 << 24] + quantize.encode(), digest_size=16)
     key.update(repr(sorted(parts.items(), key=lambda item: item[0])).encode())
-    for name in sorted({path.name, *graph.data_files()}):
-        stat = (graph.folder / name).stat()
-        key.update(f"{name} {stat.st_size} {stat.st_mtime_ns}".encode())
+    for file in (path, *graph.data_files()):
+        stat = file.stat()
+        key.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns}".encode())
     return key.hexdigest()
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
-from surefoot.loading.folder import INDEX, WHOLE
+from surefoot.loading.folder import INDEX, WHOLE, is_plain_name
 
 ITEM_TYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
@@ -87,8 +87,8 @@ def _weight_map(path: Path) -> dict[str, str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{path.name} cannot be read: {error}") from error
     for file in plain.values():
-        if Path(file).name != file:
-            raise ModelError(f"{path.name} names {file}, which is outside its folder")
+        if not is_plain_name(file):
+            raise ModelError(f"{path.name} names {file[:80]}, which is outside its folder")
     return plain
 
 
