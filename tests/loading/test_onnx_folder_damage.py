@@ -176,7 +176,7 @@ def test_a_configuration_that_was_meddled_with(
 
 def test_heads_that_cannot_share_are_refused(tmp_path: Path) -> None:
     folder = BuilderModel(kv_heads=3, packed_qkv=False).write(tmp_path / "m")
-    with pytest.raises(ModelError, match="4 heads do not share 3 of keys and values"):
+    with pytest.raises(ModelError, match="m has 4 heads for 3 of keys and values"):
         load_model(folder)
 
 

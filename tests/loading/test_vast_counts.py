@@ -10,7 +10,7 @@ import pytest
 from model_files import SmallModel, hf_name, write_folder, write_gguf
 from surefoot.errors import ModelError
 from surefoot.loading.folder import is_plain_name
-from surefoot.loading.gguf_spec import MAX_LAYERS
+from surefoot.loading.gguf_spec import MAX_HEAD_DIM, MAX_LAYERS
 from surefoot.loading.open import load_model
 
 GEMMA = SmallModel("gemma3", window=8)
@@ -58,3 +58,21 @@ def test_an_index_with_a_name_that_no_file_has(tmp_path: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelError, match=r"index.json names 999.*, which is outside its folder"):
         load_model(folder)
+
+
+def test_a_head_of_a_configuration(tmp_path: Path) -> None:
+    """Llama 3's factors are made for each pair of a head's elements."""
+    model = SmallModel("llama")
+    rope = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    config = model.config() | {"head_dim": 10**30, "rope_scaling": rope}
+    tensors = {hf_name(name, "llama"): values for name, values in model.tensors().items()}
+    with pytest.raises(
+        ModelError, match=rf"head_dim in config.json is 1000.*, above {MAX_HEAD_DIM}"
+    ):
+        load_model(write_folder(tmp_path / "m", config, tensors))

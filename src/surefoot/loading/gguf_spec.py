@@ -25,9 +25,9 @@ MAX_CONTEXT = 1 << 24
 """Tables of rotations are made for a model's whole context. The longest that a model was trained
 for is ten million tokens; more is a damaged file."""
 
-MAX_LAYERS = 4096
-"""Something is made for each layer before its tensors are looked for, and no model has a tenth of
-that. More is a damaged file."""
+MAX_LAYERS, MAX_HEAD_DIM = 4096, 8192
+"""Something is made for each layer, and each element of a head, before tensors are looked for, and
+no model has a tenth of that. More is a damaged file."""
 
 T = TypeVar("T", int, float, str)
 
@@ -103,7 +103,7 @@ def _common(fields: Fields, arch: str, vocab_size: int, tied: bool) -> ModelSpec
     if heads % kv_heads:
         raise ModelError(f"{fields.file}: {arch} has {heads} heads for {kv_heads} of keys")
     hidden = fields.count(f"{arch}.embedding_length")
-    head_dim = fields.count(f"{arch}.attention.key_length", hidden // heads)
+    head_dim = fields.count(f"{arch}.attention.key_length", hidden // heads, MAX_HEAD_DIM)
     for key in ("rope.dimension_count", "attention.value_length"):
         found = fields.get(f"{arch}.{key}", int, head_dim)
         if found != head_dim:

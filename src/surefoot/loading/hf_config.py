@@ -14,6 +14,7 @@ from surefoot.graph.spec import ModelSpec
 from surefoot.loading.gguf_spec import (
     GEMMA3_PATTERN,
     MAX_CONTEXT,
+    MAX_HEAD_DIM,
     MAX_LAYERS,
     gemma3_like,
     gemma3_windows,
@@ -135,7 +136,7 @@ def read_spec(config: HfConfig, has_head: bool) -> ModelSpec:
         intermediate_size=config.count("intermediate_size"),
         num_heads=heads,
         num_kv_heads=kv_heads,
-        head_dim=config.count("head_dim", hidden // heads),
+        head_dim=config.count("head_dim", hidden // heads, MAX_HEAD_DIM),
         vocab_size=config.count("vocab_size"),
         context_length=_context_length(config),
         rms_eps=config.positive("rms_norm_eps", 1e-6),

@@ -123,6 +123,9 @@ def _spec(
     first = decoder.layers[0]
     hidden = _count(folder, entry, "hidden_size")
     heads = _count(folder, entry, "num_attention_heads")
+    kv_heads = _count(folder, entry, "num_key_value_heads")
+    if heads % kv_heads:
+        raise ModelError(f"{folder.name} has {heads} heads for {kv_heads} of keys and values")
     gate = OnnxWeights(graph, {"gate": Part(first.gate.matrix)}).shapes()["gate"]
     spec = ModelSpec(
         architecture=FAMILIES[model["type"]],
@@ -130,7 +133,7 @@ def _spec(
         hidden_size=hidden,
         intermediate_size=gate[0],
         num_heads=heads,
-        num_kv_heads=_count(folder, entry, "num_key_value_heads"),
+        num_kv_heads=kv_heads,
         head_dim=_count(folder, entry, "head_size"),
         vocab_size=_count(folder, model, "vocab_size"),
         context_length=_count(folder, model, "context_length"),

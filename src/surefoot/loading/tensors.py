@@ -58,10 +58,6 @@ def check_tensors(
     be left out means a model that this spec does not describe. `file_of` tells which file holds a
     tensor, where there are several. Raises `ModelError`."""
     file_of = file_of or (lambda name: file)
-    if spec.num_heads % spec.num_kv_heads:
-        raise ModelError(
-            f"{file}: {spec.num_heads} heads do not share {spec.num_kv_heads} of keys and values"
-        )
     if spec.num_layers > len(found):
         raise ModelError(
             f"{file}: the metadata calls for {spec.num_layers} layers, there are {len(found)} "
