@@ -64,3 +64,11 @@ def test_goodput_is_priced_by_live_steps_and_the_break_even_rule_is_not(
     assert lookup.properties()["costs"] == "stored table, refined by the steps since"
     lookup.resolve(replace(TABLES, origin="measured here"))
     assert lookup.properties()["round_costs"] == before
+
+
+def test_the_shortest_run_shown_is_the_one_in_force() -> None:
+    for policy, shortest in ((DraftPolicy.GATED, 2), (DraftPolicy.GOODPUT, 1)):
+        lookup = ServerLookup(lookup_options(PromptLookupConfig(policy=policy), "auto", 2))
+        lookup.resolve(TABLES)
+        assert lookup.properties()["ngram_min"] == shortest
+        assert f"n-grams of {shortest} to 3" in lookup.summary()[0]

@@ -30,7 +30,10 @@ DraftPolicyName = Annotated[
 ]
 DraftMax = Annotated[int, typer.Option("--draft-max", help="Tokens of a draft at most (1 to 64).")]
 NgramMin = Annotated[
-    int, typer.Option("--prompt-lookup-ngram-min", help="Shortest run of tokens looked up.")
+    int,
+    typer.Option(
+        "--prompt-lookup-ngram-min", help="Shortest run of tokens looked up (goodput: 1)."
+    ),
 ]
 NgramMax = Annotated[
     int, typer.Option("--prompt-lookup-ngram-max", help="Longest run of tokens looked up.")

@@ -177,10 +177,9 @@ class ServerLookup:
     def summary(self) -> list[str]:
         """Policy, costs and thresholds, and where each came from."""
         config, options = self._options.config, self._options
-        shortest = SHORTEST if config.prices_rounds else config.ngram_min
         return [
             f"prompt lookup: {config.policy}, drafts of up to {config.max_draft}, n-grams of "
-            f"{shortest} to {config.ngram_max}, while at most {options.max_batch} rows "
+            f"{_shortest(config)} to {config.ngram_max}, while at most {options.max_batch} rows "
             f"decode{'' if config.adaptive else ', not adaptive'}",
             f"break-even rule: {_describe_rule(options)}",
             *self.describe_costs(),
@@ -208,7 +207,7 @@ class ServerLookup:
         return {
             "policy": str(config.policy),
             "draft_max": config.max_draft,
-            "ngram_min": config.ngram_min,
+            "ngram_min": _shortest(config),
             "ngram_max": config.ngram_max,
             "adaptive": config.adaptive,
             "max_batch": self._options.max_batch,
@@ -235,6 +234,11 @@ class ServerLookup:
         ticks = 1 if config.prices_rounds else config.plain_rounds_before_pipeline
         costs = self._tables.round_costs(config.max_draft)(context, ticks, False)
         return f"{costs[width]:.2f} tokens"
+
+
+def _shortest(config: PromptLookupConfig) -> int:
+    """Tokens of the shortest run that is looked up."""
+    return SHORTEST if config.prices_rounds else config.ngram_min
 
 
 def _describe_rule(options: LookupOptions) -> str:
