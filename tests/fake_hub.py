@@ -18,8 +18,9 @@ class FakeHub(ThreadingHTTPServer):
     """Serves `files` of the repository owner/name; `claimed` are the checksums it gives.
 
     `faults`, used up one a request for a file's content: a number breaks the connection once so
-    many bytes of the answer were sent, "500" refuses. `asked` lists the files whose content was
-    asked for and the byte that each answer began at.
+    many bytes of the answer were sent, "500" refuses. `extra` is added to what is said of each
+    file, `commit` is the repository's. `asked` lists the files whose content was asked for and the
+    byte that each answer began at.
     """
 
     daemon_threads = True
@@ -30,6 +31,8 @@ class FakeHub(ThreadingHTTPServer):
         self.claimed: dict[str, str] = {}
         self.faults: list[int | str] = []
         self.asked: list[tuple[str, int]] = []
+        self.extra: dict[str, object] = {}
+        self.commit: object = COMMIT
 
     @property
     def endpoint(self) -> str:
@@ -92,8 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
             if name in self.server.claimed:
                 lfs = {"sha256": self.server.claimed[name], "size": len(content), "pointerSize": 1}
                 entry["lfs"] = lfs
-            siblings.append(entry)
-        return {"id": "owner/name", "sha": COMMIT, "siblings": siblings}
+            siblings.append(entry | self.server.extra)
+        return {"id": "owner/name", "sha": self.server.commit, "siblings": siblings}
 
     def _send_file(self, name: str, content: bytes, body: bool, headers: dict[str, str]) -> None:
         """All of it, or what follows the byte that a Range names."""

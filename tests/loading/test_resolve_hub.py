@@ -47,9 +47,8 @@ def test_a_pulled_file_is_in_the_store_and_served_offline(hub: FakeHub, store: M
 
 
 BIG = os.urandom(1 << 20) * 25
-"""The client writes ten megabytes at a time to the disk: what came before a break is there in whole
-pieces of that size."""
-PIECE = 10 << 20
+PIECE = 15 << 20
+"""Where connections break: whole pieces of `CHUNK_BYTES`, so that what came before is all there."""
 
 
 def test_a_broken_connection_is_taken_up_where_it_broke(
@@ -57,7 +56,7 @@ def test_a_broken_connection_is_taken_up_where_it_broke(
 ) -> None:
     """Within one pull, by the client itself."""
     hub.offer(m__gguf=BIG)
-    hub.faults = [15 << 20]
+    hub.faults = [PIECE]
     with caplog.at_level(logging.ERROR):
         path = resolve_model("owner/name", store, hub=Hub(hub.endpoint))
     assert hub.asked == [("m.gguf", 0), ("m.gguf", PIECE)]
@@ -66,7 +65,7 @@ def test_a_broken_connection_is_taken_up_where_it_broke(
 
 def test_a_pull_that_failed_is_resumed_by_the_next(hub: FakeHub, store: ModelStore) -> None:
     hub.offer(m__gguf=BIG)
-    hub.faults = [15 << 20, "500"]
+    hub.faults = [PIECE, "500", "500"]
     with pytest.raises(ModelError, match=r"owner/name:m\.gguf .*cannot be fetched: .*500") as error:
         resolve_model("owner/name", store, hub=Hub(hub.endpoint))
     assert "\n" not in error.value.message
@@ -134,7 +133,7 @@ def test_files_that_came_whole_are_not_fetched_again(hub: FakeHub, store: ModelS
 def test_a_file_cut_short_by_its_server_is_not_kept(hub: FakeHub, store: ModelStore) -> None:
     """The hub says how long a file is, and gives no checksum of it."""
     hub.claimed.clear()
-    hub.faults = [len(CONTENT) // 2, "500"]
+    hub.faults = [len(CONTENT) // 2, "500", "500", "500"]
     with pytest.raises(ModelError, match="cannot be fetched"):
         resolve_model("owner/name", store, hub=Hub(hub.endpoint))
     assert store.entries() == []

@@ -86,6 +86,9 @@ def test_what_a_broken_download_left_is_there_for_the_next(store: ModelStore) ->
         break_off()
     with store.incoming("owner/name") as folder:
         assert (folder / "half").read_bytes() == b"12"
+    assert folder.exists()
+    with store.incoming("owner/name") as folder:
+        (folder / "half").unlink()
     assert not folder.exists()
 
 

