@@ -125,18 +125,21 @@ def test_clear_takes_all_but_what_is_held(tmp_path: Path) -> None:
     assert clear(root) == Cleared(0, 0, 0)
 
 
-def test_a_sweep_takes_outdated_graphs_and_old_leftovers(tmp_path: Path) -> None:
+def test_a_sweep_takes_outdated_graphs_and_builds_that_nobody_holds(tmp_path: Path) -> None:
+    """A build that was killed leaves its folder behind at whatever age: a program that is killed
+    at each start would fill the disk."""
     for name in ("old", "old-in-use", "new"):
         put(tmp_path / name)
-    leftover, under_way = f"{BUILDING}left", f"{BUILDING}now"
-    held_build = f"{BUILDING}long"
-    for name in (leftover, under_way, held_build):
+    killed, under_way, held_build = (f"{BUILDING}{name}" for name in ("killed", "now", "long"))
+    for name in (killed, under_way, held_build):
         put(tmp_path / name)
-    for name in (leftover, held_build):
-        age(tmp_path / name, LEFTOVER_AFTER_S + 60)
-    age(tmp_path / under_way, LEFTOVER_AFTER_S - 600)
+    age(tmp_path / held_build, LEFTOVER_AFTER_S + 60)
     (tmp_path / "note").write_text("somebody's")
-    with hold(tmp_path / "old-in-use"), hold(tmp_path / held_build):
+    with (
+        hold(tmp_path / "old-in-use"),
+        hold(tmp_path / held_build),
+        hold(tmp_path / under_way),
+    ):
         sweep(tmp_path, lambda folder: folder.name.startswith("old"))
     assert {path.name for path in tmp_path.iterdir()} == {
         "old-in-use",

@@ -23,6 +23,7 @@ from surefoot.engine.packed_graph import PackedGraph, discard_packed, open_packe
 from surefoot.engine.padding import attention_tiles, dummy_counts, max_dummies, pad_asked
 from surefoot.engine.sampling import draw_token
 from surefoot.engine.session import Forward, JointSession
+from surefoot.errors import EngineError
 from surefoot.graph.spec import ModelSpec, WeightSource
 
 logger = logging.getLogger(__name__)
@@ -139,10 +140,15 @@ class Engine:
             self._graph = open_packed(cache_root, fingerprint, self.spec, weights, level, threads)
             try:
                 return self._graph, self._open_session(1)
+            except (OSError, MemoryError) as error:
+                self._graph.close()
+                raise EngineError(f"the packed graph cannot be opened: {error}") from error
             except Exception as error:
+                self._graph.close()
+                reason = str(error).splitlines()[0]
                 if attempt:
-                    raise
-                logger.warning("the cached graph does not load (%s): building it anew", error)
+                    raise EngineError(f"the packed graph does not load: {reason}") from error
+                logger.warning("the cached graph does not load (%s): building it anew", reason)
                 discard_packed(cache_root, fingerprint, level)
         raise AssertionError("unreachable")
 

@@ -49,7 +49,9 @@ def write_packed(
         ("session.save_external_prepacked_constant_initializers", "1"),
     ):
         options.add_session_config_entry(key, value)
-    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"], enable_fallback=0
+    )
     return layouts
 
 

@@ -23,7 +23,8 @@ BUILDING = ".building-"
 """What the names of folders begin with in which a graph is being made."""
 
 LEFTOVER_AFTER_S = 24 * 3600.0
-"""No graph takes that long to build: an older unfinished one was left behind."""
+"""No graph takes that long to build: an older unfinished one was left behind. Where there are locks
+one that nobody holds was, whatever its age."""
 
 
 class Hold:
@@ -97,10 +98,12 @@ def _lock(descriptor: int, operation: int) -> None:
 
 def sweep(root: Path, is_outdated: Callable[[Path], bool]) -> None:
     """Remove graphs that are outdated and builds that were left behind, unless held."""
-    oldest = time.time() - LEFTOVER_AFTER_S
+    if not root.is_dir():
+        return
+    oldest = time.time() - (0.0 if _has_locks(root) else LEFTOVER_AFTER_S)
     for folder in _folders(root):
         if folder.name.startswith(BUILDING):
-            dead = _modified(folder) < oldest
+            dead = _modified(folder) <= oldest
         else:
             dead = is_outdated(folder)
         if dead:
@@ -135,8 +138,27 @@ def _folders(root: Path) -> list[Path]:
     return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
 
 
+def _has_locks(folder: Path) -> bool:
+    """Whether this file system has them."""
+    if sys.platform == "win32":
+        return False
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def _size(folder: Path) -> int:
-    return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
+    try:
+        return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
+    except FileNotFoundError:  # someone else removes it
+        return 0
 
 
 def _modified(folder: Path) -> float:

@@ -12,18 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import platform
 import re
-import shutil
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 import onnxruntime as ort
 
-from surefoot.engine.graph_cache import BUILDING, Hold, hold, sweep
-from surefoot.errors import EngineError
+from surefoot.engine.cached_files import FileMark, digest, digest_of, write_atomically
+from surefoot.engine.graph_cache import BUILDING, Hold, hold, remove_unless_held, sweep
+from surefoot.errors import EngineError, SurefootError
 from surefoot.graph.layouts import BUILDER_VERSION, LinearLayout
 from surefoot.graph.spec import ModelSpec, WeightSource
 
@@ -35,9 +34,9 @@ LAYOUTS = "layouts.json"
 EXTERNAL_FROM_BYTES = 1024
 """Initializers from this size on live outside the graph file, which keeps it far below protobuf's
 2 GB and lets their pages be shared."""
-CACHE_FORMAT = 2
+CACHE_FORMAT = 3
 """Part of the key: raise it when files of a cached graph are laid out anew. The second has notes of
-what made it."""
+what made it, the third digests."""
 OPEN_TRIES = 5
 """Another program may remove a graph between its making and its opening; not so often in a row."""
 
@@ -56,19 +55,31 @@ class PackedGraph:
         self._held.release()
 
     def rows_path(self, num_rows: int) -> Path:
-        """The graph file for `num_rows` rows, derived from the packed one when first asked for."""
-        path = self._directory / f"rows-{num_rows}.onnx"
-        if not path.exists():
-            from surefoot.engine.graph_building import derive_rows
+        """The graph file for `num_rows` rows, derived from the packed one when first asked for. Its
+        name holds its digest."""
+        for path in self._rows_files(num_rows):
+            if digest_of(path) == path.name.split(".")[1]:
+                return path
+            logger.warning(
+                "the graph for %d rows does not load as it was written: building it anew", num_rows
+            )
+            path.unlink()
+        from surefoot.engine.graph_building import derive_rows
 
-            layouts = _read_layouts(self._directory / LAYOUTS)
-            packed, level = self._directory / PACKED, self._accuracy_level
-            _write_atomically(path, derive_rows(packed, layouts, self._spec, num_rows, level))
+        layouts = _read_layouts(self._directory / LAYOUTS)
+        packed, level = self._directory / PACKED, self._accuracy_level
+        content = derive_rows(packed, layouts, self._spec, num_rows, level)
+        path = self._directory / f"rows-{num_rows}.{digest(content)}.onnx"
+        write_atomically(path, content)
         return path
 
     def forget_rows(self, num_rows: int) -> None:
         """The derived file does not load: it is derived anew when asked for again."""
-        (self._directory / f"rows-{num_rows}.onnx").unlink(missing_ok=True)
+        for path in self._rows_files(num_rows):
+            path.unlink(missing_ok=True)
+
+    def _rows_files(self, num_rows: int) -> list[Path]:
+        return sorted(self._directory.glob(f"rows-{num_rows}.*.onnx"))
 
 
 def open_packed(
@@ -81,7 +92,8 @@ def open_packed(
     external_from_bytes: int = EXTERNAL_FROM_BYTES,
 ) -> PackedGraph:
     """The cached packed graph of this model on this machine; built first if it is not there, or
-    if its files have not the sizes they were written with. A build sweeps leftovers away."""
+    if its files are not what was written. A build sweeps leftovers away. Raises `EngineError`, one
+    line, where it cannot be made."""
     directory = cache_root / cache_key(fingerprint, accuracy_level)
     for _ in range(OPEN_TRIES):
         held = _hold_whole(directory)
@@ -89,19 +101,26 @@ def open_packed(
             return PackedGraph(directory, held, spec, accuracy_level)
         cache_root.mkdir(parents=True, exist_ok=True)
         sweep(cache_root, _is_outdated)
-        with (
-            tempfile.TemporaryDirectory(dir=cache_root, prefix=BUILDING) as scratch,
-            hold(Path(scratch)),
-        ):
-            build = Path(scratch) / "graph"
-            build.mkdir()
-            _build(build, spec, source, accuracy_level, num_threads, external_from_bytes)
-            _publish(build, directory)
+        with tempfile.TemporaryDirectory(
+            dir=cache_root, prefix=BUILDING, ignore_cleanup_errors=True
+        ) as scratch:
+            try:
+                holding = hold(Path(scratch))
+            except FileNotFoundError:  # swept away before it was held
+                continue
+            with holding:
+                build = Path(scratch) / "graph"
+                build.mkdir()
+                _build(build, spec, source, accuracy_level, num_threads, external_from_bytes)
+                _publish(build, directory)
     raise EngineError("the packed graph is removed again and again while it is being opened")
 
 
 def _hold_whole(directory: Path) -> Hold | None:
-    """None when the graph is not there; a damaged one is removed."""
+    """None when the graph is not there; a damaged one is removed. Raises `EngineError` if another
+    program runs from that."""
+    if directory.is_symlink() or directory.is_file():
+        directory.unlink()
     try:
         held = hold(directory)
     except FileNotFoundError:
@@ -110,13 +129,22 @@ def _hold_whole(directory: Path) -> Hold | None:
         return held
     held.release()
     logger.warning("the cached graph is damaged: building it anew")
-    shutil.rmtree(directory, ignore_errors=True)
+    _remove(directory)
     return None
 
 
 def discard_packed(cache_root: Path, fingerprint: str, accuracy_level: int) -> None:
-    """Forget a cached graph that turned out not to load."""
-    shutil.rmtree(cache_root / cache_key(fingerprint, accuracy_level), ignore_errors=True)
+    """Forget a cached graph that turned out not to load. Raises `EngineError` if another program
+    runs from it."""
+    _remove(cache_root / cache_key(fingerprint, accuracy_level))
+
+
+def _remove(directory: Path) -> None:
+    if not remove_unless_held(directory):
+        raise EngineError(
+            "the cached graph is damaged, and another program still runs from it (or it may not be "
+            "removed): end that one, or run `surefoot rm --graphs`"
+        )
 
 
 def cache_key(fingerprint: str, accuracy_level: int) -> str:
@@ -154,15 +182,28 @@ def _build(
     that it is whole."""
     from surefoot.engine.graph_building import write_packed
 
-    layouts = write_packed(
-        directory / PACKED, WEIGHTS, spec, source, accuracy_level, num_threads, external_from_bytes
-    )
-    content = {
-        "made_by": _made_by(),
-        "layouts": {name: asdict(layout) for name, layout in layouts.items()},
-        "sizes": {name: (directory / name).stat().st_size for name in (PACKED, WEIGHTS)},
-    }
-    (directory / LAYOUTS).write_text(json.dumps(content))
+    try:
+        layouts = write_packed(
+            directory / PACKED,
+            WEIGHTS,
+            spec,
+            source,
+            accuracy_level,
+            num_threads,
+            external_from_bytes,
+        )
+        content = {
+            "made_by": _made_by(),
+            "layouts": {name: asdict(layout) for name, layout in layouts.items()},
+            "marks": {name: asdict(FileMark.of(directory / name)) for name in (PACKED, WEIGHTS)},
+        }
+        (directory / LAYOUTS).write_text(json.dumps(content))
+    except (SurefootError, MemoryError):
+        raise
+    # ONNX Runtime's own errors have no common class; a full disk is among what they say.
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise EngineError(f"the packed graph cannot be made in the cache: {reason}") from error
 
 
 def _read_layouts(path: Path) -> dict[str, LinearLayout]:
@@ -186,16 +227,16 @@ def _is_outdated(directory: Path) -> bool:
     try:
         then = json.loads((directory / LAYOUTS).read_text())["made_by"]
         return bool(then[0] <= now[0] and then[1] <= now[1] and then != now)
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return True
 
 
 def _is_whole(directory: Path) -> bool:
     try:
         _read_layouts(directory / LAYOUTS)
-        sizes = json.loads((directory / LAYOUTS).read_text())["sizes"]
-        return all((directory / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        marks = json.loads((directory / LAYOUTS).read_text())["marks"]
+        return all(FileMark(**marks[name]).fits(directory / name) for name in (PACKED, WEIGHTS))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
@@ -205,11 +246,5 @@ def _publish(build: Path, directory: Path) -> None:
         build.rename(directory)
     except OSError:
         if not _is_whole(directory):
-            shutil.rmtree(directory, ignore_errors=True)
+            _remove(directory)
             build.rename(directory)
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)

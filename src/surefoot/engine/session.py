@@ -58,7 +58,11 @@ class JointSession:
         self, path: Path, num_rows: int, num_threads: int, memory: KvMemory, num_layers: int
     ) -> None:
         self._session = ort.InferenceSession(
-            str(path), session_options(num_threads), providers=["CPUExecutionProvider"]
+            str(path),
+            session_options(num_threads),
+            providers=["CPUExecutionProvider"],
+            # Else a failure is told of on stdout, where replies go, and tried again.
+            enable_fallback=0,
         )
         self._num_rows = num_rows
         self._num_layers = num_layers
