@@ -174,3 +174,40 @@ def test_the_two_ways_to_a_digest_are_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
     assert digest_of(path) == digest(b"content")
+
+
+def test_a_cache_that_may_not_be_written_is_done_without(
+    model: LoadedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """(A folder below a file; permissions would not stop every user.)"""
+    first = engine_over(model, tmp_path / "graphs")
+    wanted = answers(first, 2)
+    first.close()
+    (tmp_path / "file").touch()
+    with caplog.at_level(logging.WARNING):
+        second = engine_over(model, tmp_path / "file" / "graphs")
+    assert answers(second, 2) == wanted
+    second.close()
+    assert "the cache cannot be written (Not a directory)" in caplog.text
+
+
+def test_rows_run_one_by_one_where_no_graph_for_several_can_be_made(
+    model: LoadedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = engine_over(model, tmp_path)
+    (alone,) = answers(engine, 1)
+    tried: list[int] = []
+
+    def refuse(graph: packed_graph.PackedGraph, num_rows: int) -> Path:
+        tried.append(num_rows)
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(packed_graph.PackedGraph, "rows_path", refuse)
+    for _ in range(2):
+        assert answers(engine, 2) == [alone, alone]
+    engine.close()
+    assert tried == [2, 2]
+    assert caplog.text.count("rows run one by one") == 1

@@ -75,6 +75,7 @@ class Engine:
         self._blocks = BlockMemory(spec, config.num_blocks)
         self._graph, first = self._open(weights, fingerprint, cache_root)
         self._sessions = {1: first}
+        self._joint_rows = MAX_JOINT_ROWS
         self._last = _LastStep(-1, {})
         self._executor = Executor("surefoot-engine")
 
@@ -175,15 +176,29 @@ class Engine:
         began = time.perf_counter()
         rows = sorted(plan.rows, key=lambda row: row.window)
         results: dict[int, RowResult] = {}
-        for first in range(0, len(rows), MAX_JOINT_ROWS):
-            group = rows[first : first + MAX_JOINT_ROWS]
-            results |= self._run_group(group)
+        while rows:
+            size = self._rows_of_a_forward(len(rows))
+            results |= self._run_group(rows[:size])
+            rows = rows[size:]
         self._last = _LastStep(
             plan.step_id,
             {row_id: result.tokens[-1] for row_id, result in results.items() if result.tokens},
         )
         ordered = tuple(results[row.row_id] for row in plan.rows)
         return StepResult(plan.step_id, ordered, time.perf_counter() - began)
+
+    def _rows_of_a_forward(self, num_rows: int) -> int:
+        """How many of so many go into the next one: one, ever after, once a graph for several could
+        be neither opened nor made (a cache that may not be written, say)."""
+        size = min(num_rows, self._joint_rows)
+        if size > 1:
+            try:
+                self._session(size)
+            except Exception as error:
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                logger.error("rows run one by one: no graph for %d of them (%s)", size, reason)
+                self._joint_rows = size = 1
+        return size
 
     def _run_group(self, rows: Sequence[RowPlan]) -> dict[int, RowResult]:
         """One forward for up to `MAX_JOINT_ROWS` rows."""

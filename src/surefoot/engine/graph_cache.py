@@ -8,9 +8,12 @@ nothing is held; Windows lets no open file go either.
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +21,8 @@ from pathlib import Path
 
 if sys.platform != "win32":
     import fcntl
+
+logger = logging.getLogger(__name__)
 
 BUILDING = ".building-"
 """What the names of folders begin with in which a graph is being made."""
@@ -63,7 +68,7 @@ def remove_unless_held(folder: Path) -> bool:
         return not folder.exists()
     try:
         descriptor = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return True
     except BlockingIOError:
         return False
@@ -94,6 +99,21 @@ def _lock(descriptor: int, operation: int) -> None:
         raise
     except OSError:  # a file system without locks
         pass
+
+
+def writable(root: Path) -> Path:
+    """`root`, made if it is not there. Where nothing may be written: a new folder among the
+    system's temporary files, which goes with the program. Raises `OSError` if there can be none."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            return root
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    logger.warning("the cache cannot be written (%s): the model is packed at each start", reason)
+    scratch = Path(tempfile.mkdtemp(prefix="surefoot-graphs-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    return scratch
 
 
 def sweep(root: Path, is_outdated: Callable[[Path], bool]) -> None:

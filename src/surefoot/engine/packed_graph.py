@@ -21,7 +21,7 @@ from pathlib import Path
 import onnxruntime as ort
 
 from surefoot.engine.cached_files import FileMark, digest, digest_of, write_atomically
-from surefoot.engine.graph_cache import BUILDING, Hold, hold, remove_unless_held, sweep
+from surefoot.engine.graph_cache import BUILDING, Hold, hold, remove_unless_held, sweep, writable
 from surefoot.errors import EngineError, SurefootError
 from surefoot.graph.layouts import BUILDER_VERSION, LinearLayout
 from surefoot.graph.spec import ModelSpec, WeightSource
@@ -92,14 +92,17 @@ def open_packed(
     external_from_bytes: int = EXTERNAL_FROM_BYTES,
 ) -> PackedGraph:
     """The cached packed graph of this model on this machine; built first if it is not there, or
-    if its files are not what was written. A build sweeps leftovers away. Raises `EngineError`, one
-    line, where it cannot be made."""
-    directory = cache_root / cache_key(fingerprint, accuracy_level)
+    if its files are not what was written. A build sweeps leftovers away; where the cache cannot be
+    written it goes into a temporary folder. Raises `EngineError`, one line, where it cannot be
+    made."""
+    key = cache_key(fingerprint, accuracy_level)
     for _ in range(OPEN_TRIES):
+        directory = cache_root / key
         held = _hold_whole(directory)
         if held is not None:
             return PackedGraph(directory, held, spec, accuracy_level)
-        cache_root.mkdir(parents=True, exist_ok=True)
+        cache_root = writable(cache_root)
+        directory = cache_root / key
         sweep(cache_root, _is_outdated)
         with tempfile.TemporaryDirectory(
             dir=cache_root, prefix=BUILDING, ignore_cleanup_errors=True
@@ -123,7 +126,7 @@ def _hold_whole(directory: Path) -> Hold | None:
         directory.unlink()
     try:
         held = hold(directory)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     if _is_whole(directory):
         return held
