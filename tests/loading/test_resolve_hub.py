@@ -276,3 +276,21 @@ def test_a_choice_that_cannot_be_made(file: str | None, names: list[str], messag
     with pytest.raises(ModelError) as error:
         choose_files("o/n", file, [RemoteFile(name) for name in names])
     assert message in error.value.message
+
+
+def test_a_part_that_went_missing_or_was_cut_is_fetched_again(
+    hub: FakeHub, store: ModelStore
+) -> None:
+    parts = [f"big-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    hub.files = {part: part.encode() for part in parts}
+    hub.claimed.clear()
+    path = resolve_model("owner/name", store, hub=Hub(hub.endpoint))
+    path.with_name(parts[1]).unlink()
+    path.with_name(parts[2]).write_bytes(b"b")
+    hub.asked.clear()
+    assert resolve_model("owner/name", store, hub=Hub(hub.endpoint)) == path
+    assert [name for name, _ in hub.asked] == parts[1:]
+    assert [path.with_name(part).read_text() for part in parts] == parts
+    hub.asked.clear()
+    assert resolve_model("owner/name", store, hub=Hub(hub.endpoint)) == path
+    assert hub.asked == []

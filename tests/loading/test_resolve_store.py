@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,24 @@ class UnreachableHub(Hub):
 def test_a_missing_file_is_never_looked_for_on_the_hub(store: ModelStore, ref: str) -> None:
     with pytest.raises(ModelError, match=r"no such file, folder or stored model|holds no"):
         resolve_model(ref, store, hub=UnreachableHub())
+
+
+def test_who_waits_for_another_download_is_told(store: ModelStore) -> None:
+    told = threading.Event()
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        told.set()
+
+    def second() -> None:
+        with store.incoming("owner/name", say):
+            lines.append("in")
+
+    with store.incoming("owner/name", lines.append):
+        other = threading.Thread(target=second)
+        other.start()
+        assert told.wait(30)
+        lines.append("out")
+    other.join(30)
+    assert lines == ["another program is fetching owner/name: waiting for it", "out", "in"]

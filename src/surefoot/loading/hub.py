@@ -7,7 +7,7 @@ one line. A download that broke is resumed by the next one (`download`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 from surefoot.errors import ModelError
 from surefoot.loading.download import RemoteFile, fetch_file, num_bytes_begun
 from surefoot.loading.folder import INDEX, PART_NAME, WHOLE, part_name
-from surefoot.loading.store import MODEL_SUFFIX, ModelStore
+from surefoot.loading.store import MODEL_SUFFIX, ModelStore, Say
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
-
-Say = Callable[[str], None]
 
 CONFIG = "config.json"
 SHARD = r"model-\d{5}-of-\d{5}\.safetensors"
@@ -56,9 +54,10 @@ class Hub:
         """
         wanted = choose_files(name, file, self._files(name))
         target = store.path_of(name, wanted[0].name)
-        with store.incoming(name) as folder:
-            if not target.is_file():
-                fetched = [(self._fetch(name, remote, folder, say), remote) for remote in wanted]
+        with store.incoming(name, say) as folder:
+            missing = _missing(name, wanted, store)
+            if missing:
+                fetched = [(self._fetch(name, remote, folder, say), remote) for remote in missing]
                 # The file that stands for the model comes last: until then there is no model.
                 for path, remote in reversed(fetched):
                     store.adopt(path, name, remote.name)
@@ -87,6 +86,19 @@ class Hub:
             entry.rfilename: _remote_file(name, entry, info) for entry in info.siblings or ()
         }
         return list(entries.values())
+
+
+def _missing(name: str, wanted: Sequence[RemoteFile], store: ModelStore) -> list[RemoteFile]:
+    """What must be fetched: all of a folder's files unless its configuration is there (it came
+    last); of a GGUF model the parts that are not there in full."""
+    paths = {remote: store.path_of(name, remote.name) for remote in wanted}
+    if wanted[0].name == CONFIG:
+        return [] if paths[wanted[0]].is_file() else list(wanted)
+    return [
+        remote
+        for remote, path in paths.items()
+        if not path.is_file() or path.stat().st_size != (remote.size or path.stat().st_size)
+    ]
 
 
 def _remote_file(name: str, entry: RepoSibling, info: ModelInfo) -> RemoteFile:

@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from surefoot.errors import ModelError
 from surefoot.loading.default_model import pull_packaged
 from surefoot.loading.folder import model_in
 from surefoot.loading.hub import Hub
-from surefoot.loading.store import DEFAULT_NAME, MODEL_SUFFIX, ModelStore
+from surefoot.loading.store import (
+    DEFAULT_NAME,
+    MODEL_SUFFIX,
+    ModelStore,
+    Say,
+    has_all_parts,
+    silent,
+)
 
 HUB_REF = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(?::(?P<file>[\w./-]+))?", re.ASCII)
 
 
-def silent(line: str) -> None:
-    """Say nothing."""
-
-
 def resolve_model(
-    ref: str, store: ModelStore, *, hub: Hub | None = None, say: Callable[[str], None] = silent
+    ref: str, store: ModelStore, *, hub: Hub | None = None, say: Say = silent
 ) -> Path:
     """The model file (or folder) that `ref` names, fetched into the store if need be.
 
@@ -39,9 +41,9 @@ def resolve_model(
     if path.exists():
         return path
     stored = store.find(ref)
-    if stored is not None:
-        return stored.path
     match = HUB_REF.fullmatch(ref)
+    if stored is not None and (match is None or has_all_parts(stored.path)):
+        return stored.path
     if match is None or ref.startswith(".") or _names_a_file(ref):
         raise ModelError(f"{ref}: no such file, folder or stored model")
     return (hub or Hub()).pull(match["name"], match["file"], store, say)

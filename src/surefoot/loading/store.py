@@ -18,7 +18,7 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +28,14 @@ from filelock import FileLock, Timeout
 from surefoot.errors import ModelError, NotFoundError
 from surefoot.loading.folder import PART_NAME, is_plain_name
 
+Say = Callable[[str], None]
+"""Takes one line for the person who waits."""
 DEFAULT_NAME = "default"
 MODEL_SUFFIX = ".gguf"
+
+
+def silent(line: str) -> None:
+    """A `Say` that says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +143,15 @@ class ModelStore:
         return self.models / ".incoming" / name.replace("/", "--")
 
     @contextmanager
-    def incoming(self, name: str) -> Iterator[Path]:
+    def incoming(self, name: str, say: Say = silent) -> Iterator[Path]:
         """A folder to fetch `name` into, held by one process at a time.
 
-        Others wait. What a broken download left there, of this file or another of that name, is
-        still there for the next one to resume; once nothing is, the folder goes.
+        Others say so and wait. What a broken download left there, of this file or another of that
+        name, is still there for the next one to resume; once nothing is, the folder goes.
         """
         folder = self._incoming(name)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f"{folder.name}.lock")):
+        with _locked(FileLock(folder.with_name(f"{folder.name}.lock")), name, say):
             folder.mkdir(exist_ok=True)
             yield folder
             if not any(path.is_file() for path in folder.rglob("*")):
@@ -159,6 +165,19 @@ class ModelStore:
         return target
 
 
+@contextmanager
+def _locked(lock: FileLock, name: str, say: Say) -> Iterator[None]:
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say(f"another program is fetching {name}: waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def files_of(path: Path) -> list[Path]:
     """The files of a stored model: all of a folder but the GGUF models beside it, all parts of a
     split GGUF file."""
@@ -168,6 +187,12 @@ def files_of(path: Path) -> list[Path]:
     if match is None:
         return [path]
     return sorted(path.parent.glob(f"{glob.escape(match['stem'])}-*-of-{match['count']}.gguf"))
+
+
+def has_all_parts(path: Path) -> bool:
+    """False for a split GGUF file some part of which is not there."""
+    match = PART_NAME.fullmatch(path.name)
+    return match is None or len(files_of(path)) >= int(match["count"])
 
 
 def _stands_for_model(path: Path) -> bool:
