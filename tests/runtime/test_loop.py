@@ -127,6 +127,44 @@ def test_the_events_of_a_tick_come_in_one_batch() -> None:
     assert two.loop.shutdown(drain=True, timeout=TIMEOUT_S)
 
 
+def test_clients_are_told_of_a_step_while_the_next_one_runs() -> None:
+    """Waking them would hold up the step after it; what nothing follows is told at once."""
+    engine = ScriptedEngine(1, 64, vocab=5, manual=True)
+    one = Served(engine, SchedulerConfig(max_rows=1, max_queue_depth=2, lookahead=False))
+    submitted_when_told: list[int] = []
+
+    class Watching(Inbox):
+        def put(self, events: Sequence[Event]) -> None:
+            submitted_when_told.append(len(engine.plans))
+            super().put(events)
+
+    inbox = Watching()
+    one.loop.start()
+    one.loop.submit(request(1, (1, 2), 4, speculation=False), inbox)
+    for step in range(4):
+        engine.wait_until_read(step)
+        assert len(inbox.tokens()) == step
+        engine.finish_step()
+    inbox.wait_for_ends(1)
+    assert submitted_when_told == [2, 3, 4, 4]
+    assert one.loop.shutdown(drain=True, timeout=TIMEOUT_S)
+
+
+def test_what_was_not_told_yet_comes_before_a_failure() -> None:
+    engine = ScriptedEngine(1, 64, vocab=5, manual=True)
+    one = Served(engine, SchedulerConfig(max_rows=1, max_queue_depth=2, lookahead=False))
+    one.loop.start()
+    one.loop.submit(request(1, (1, 2), 4, speculation=False), one.inbox)
+    engine.wait_until_read(0)
+    engine.dead = RuntimeError("gone")  # the second step cannot be submitted
+    engine.finish_step()
+    ends = one.inbox.wait_for_ends(1)
+    assert isinstance(ends[1], Failed)
+    assert len(one.inbox.tokens()) == 1
+    assert one.inbox.events[-1] is ends[1]
+    one.loop.shutdown(drain=False, timeout=TIMEOUT_S)
+
+
 def test_nothing_is_accepted_before_start() -> None:
     served = Served(ScriptedEngine())
     with pytest.raises(NotReadyError):

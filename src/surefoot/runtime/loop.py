@@ -92,6 +92,8 @@ class EngineLoop:
         self._accepting = False
         self._stopping = False
         self._healthy = False
+        # The thread's own: what happened and was not told yet.
+        self._untold: list[Event] = []
         self._thread = threading.Thread(target=self._run, name="surefoot-scheduler", daemon=True)
 
     def start(self) -> None:
@@ -165,12 +167,23 @@ class EngineLoop:
                 return
             except Exception:
                 log.exception("a scheduler tick failed; its live requests are failed")
+                self._tell()
                 try:
                     events = self._scheduler.fail_all(EngineError("the scheduler failed"))
                 except Exception as error:
                     self._give_up(error)
                     return
-            self._deliver(events)
+            if self._untold:  # no step was submitted after all
+                self._tell()
+            self._untold = events
+            # Clients are woken while the engine works: they would take the time from a step that
+            # is about to be submitted.
+            if not self._scheduler.steps_next:
+                self._tell()
+
+    def _tell(self) -> None:
+        events, self._untold = self._untold, []
+        self._deliver(events)
 
     def _wait_for_work(self) -> bool:
         """Block until there is something to do. False: time to end."""
@@ -199,7 +212,7 @@ class EngineLoop:
                 refused.append(Failed(request.request_id, error))
         for request_id in cancelled:
             self._scheduler.cancel(request_id)
-        events = refused + self._scheduler.tick()
+        events = refused + self._scheduler.tick(self._tell)
         if not self._scheduler.has_work:
             self._scheduler.check()
         return events
@@ -218,6 +231,7 @@ class EngineLoop:
 
     def _give_up(self, error: Exception) -> None:
         log.error("the engine is gone: %s", error)
+        self._tell()
         with self._changed:
             self._accepting = self._healthy = False
             open_ids = list(self._inboxes)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from surefoot.core.step import RowPlan, RowResult, StepEngine, StepHandle, StepPlan
 from surefoot.errors import EngineError, OutOfMemoryError, SurefootError
 
 NO_MEMORY = "the server is out of memory for this request; try again later"
+
+
+Meanwhile = Callable[[], None]
+"""What the scheduler's thread can do while the engine works."""
+
+
+def nothing() -> None:
+    """A `Meanwhile` without anything to do."""
 
 
 class EngineGoneError(RuntimeError):
@@ -66,11 +74,14 @@ class Forwards:
         rows = flight.plan.rows
         return [Outcome(row, _checked(row, answers.get(row.row_id)), len(rows)) for row in rows]
 
-    def run(self, rows: Sequence[RowPlan]) -> Iterator[Outcome]:
-        """One synchronous step. A row that failed beside others is tried again alone, from the
-        same committed state (what a failed forward wrote lies past it), so that one bad row
-        cannot end another: an error that comes out of here is the row's own."""
-        for outcome in self.read(self.submit(rows)):
+    def run(self, rows: Sequence[RowPlan], meanwhile: Meanwhile) -> Iterator[Outcome]:
+        """One synchronous step; `meanwhile` is called while it runs. A row that failed beside
+        others is tried again alone, from the same committed state (what a failed forward wrote
+        lies past it), so that one bad row cannot end another: an error that comes out of here is
+        the row's own."""
+        flight = self.submit(rows)
+        meanwhile()
+        for outcome in self.read(flight):
             if outcome.result.error is not None and outcome.num_rows > 1:
                 yield from self.read(self.submit([outcome.plan]))
             else:

@@ -18,7 +18,14 @@ from surefoot.core.step import RowPlan, StepEngine
 from surefoot.errors import ContextLengthError, QueueTimeoutError, SurefootError
 from surefoot.scheduling import invariants
 from surefoot.scheduling.committing import commit_result, draft_of
-from surefoot.scheduling.forwards import Forwards, InFlight, Outcome, row_error
+from surefoot.scheduling.forwards import (
+    Forwards,
+    InFlight,
+    Meanwhile,
+    Outcome,
+    nothing,
+    row_error,
+)
 from surefoot.scheduling.integrity import check_integrity
 from surefoot.scheduling.lookahead import Lookahead
 from surefoot.scheduling.planning import chunk_lengths, plan_after, plan_chunk, plan_round
@@ -121,15 +128,21 @@ class Scheduler:
         self._roster.set_aside(row, self._lookahead.stored)
         return True
 
-    def tick(self) -> list[Event]:
-        """Advance every row by one step and return what happened, oldest first. Raises
-        `EngineGoneError` if the engine is dead; a failing forward is an event."""
+    @property
+    def steps_next(self) -> bool:
+        """The next tick submits a step before it reads one."""
+        return bool(self._rows) and self._lookahead.stored is None
+
+    def tick(self, meanwhile: Meanwhile = nothing) -> list[Event]:
+        """Advance every row by one step and return what happened, oldest first. `meanwhile` is
+        called while a synchronous step runs, if there is one. Raises `EngineGoneError` if the
+        engine is dead; a failing forward is an event."""
         self._refuse_overdue()
         if self._lookahead.stored is None:
             self._end_cancelled()
             self._roster.admit(self._lookahead.stored)
             if self._rows:
-                self._synchronous_tick()
+                self._synchronous_tick(meanwhile)
         elif self._roster.joiner_waits:
             self._advance(())
         else:
@@ -161,7 +174,7 @@ class Scheduler:
             error = QueueTimeoutError(f"no place came free within {limit:g} s; try again later")
             self._events.append(Failed(row.row_id, error))
 
-    def _synchronous_tick(self) -> None:
+    def _synchronous_tick(self, meanwhile: Meanwhile) -> None:
         """One step with nothing in flight: prompt chunks, verify rounds and plain rows together.
         Then, by rule 4, perhaps a prime."""
         invariants.i2_nothing_in_flight(self._lookahead.stored)
@@ -179,7 +192,7 @@ class Scheduler:
             elif row.row_id in chunks:
                 plans.append(plan_chunk(row, chunks[row.row_id]))
         self._lookup.forwarded(asked)
-        self._run_and_commit(plans)
+        self._run_and_commit(plans, meanwhile)
         self._roster.departures.free_idle(None)
         if chunks:
             return
@@ -245,9 +258,9 @@ class Scheduler:
                 self._commit(row, outcome, primed=True)
         return failed
 
-    def _run_and_commit(self, plans: Sequence[RowPlan]) -> None:
+    def _run_and_commit(self, plans: Sequence[RowPlan], meanwhile: Meanwhile = nothing) -> None:
         """Run one synchronous step and commit every row; rows that fail alone are failed."""
-        for outcome in self._forwards.run(plans):
+        for outcome in self._forwards.run(plans, meanwhile):
             row = self._rows[outcome.plan.row_id]
             if outcome.result.error is not None:
                 invariants.i7_failed_alone(row, outcome.num_rows)
