@@ -19,12 +19,14 @@ TABLES = CostTables(
     sampled=StepCosts("tiny sampled", "a test", (BUCKET,)),
     origin="stored table",
 )
+PLAIN = LiveStep(StepKind.PIPELINED, 1, 100, 0.010)
 SLOW = LiveStep(StepKind.VERIFY, 8, 100, 0.060)
+STEPS = [PLAIN, SLOW] * (STEPS_BETWEEN // 2)
 
 
 def test_a_new_table_comes_after_so_many_steps_and_starts_from_the_stated_one() -> None:
     live = LiveTables(TABLES)
-    answers = [live.observe(SLOW, False) for _ in range(2 * STEPS_BETWEEN)]
+    answers = [live.observe(step, False) for step in STEPS * 2]
     assert [index for index, tables in enumerate(answers, 1) if tables] == [
         STEPS_BETWEEN,
         2 * STEPS_BETWEEN,
@@ -38,7 +40,7 @@ def test_a_new_table_comes_after_so_many_steps_and_starts_from_the_stated_one() 
 
 def test_a_draw_corrects_the_table_of_draws_alone() -> None:
     live = LiveTables(TABLES)
-    tables = [live.observe(SLOW, True) for _ in range(STEPS_BETWEEN)][-1]
+    tables = [live.observe(step, True) for step in STEPS][-1]
     assert tables is not None
     assert tables.greedy == TABLES.greedy
     assert tables.sampled.buckets[0].verify_s[8] == pytest.approx(0.060)
@@ -55,8 +57,8 @@ def test_goodput_is_priced_by_live_steps_and_the_break_even_rule_is_not(
     if told is None:
         return
     before = lookup.properties()["round_costs"]
-    for _ in range(STEPS_BETWEEN):
-        told(SLOW, False)
+    for step in STEPS:
+        told(step, False)
     after = lookup.properties()["round_costs"]
     assert isinstance(before, dict)
     assert isinstance(after, dict)

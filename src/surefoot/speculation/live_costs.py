@@ -2,10 +2,11 @@
 
 Owns the recent times and the refined table. It must not know a clock: it is told seconds.
 
-A busy machine does not slow every step alike: a verify forward that fills all cores suffers more
-from a neighbour than a plain one. What is kept is how much longer than stated each kind of step
-takes, as a median of the last few, so that one slow step says nothing; and it is clamped, so that
-a stopped machine does not price every round out for good.
+Prices are compared, so what counts is what a step costs beside plain ones of the same moment: a
+machine that is slow for a minute slows all of them, and a server that writes to its clients between
+synchronous steps makes those alone dearer. So each step is held against the pipelined ones just
+before it. Of that ratio a median of the last few is kept, so that one slow step says nothing; and
+it is clamped, so that a stopped machine does not price every round out for good.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from surefoot.speculation.costs import CostBucket, StepCosts
 #: Steps of one kind that are remembered, and how many make a median worth using.
 REMEMBERED = 31
 LEAST_STEPS = 9
+
+#: Pipelined steps that a step is held against, and how many others may have come since the last.
+PACE_STEPS = 15
+FRESH_STEPS = 16
 
 #: How far a refined figure may be from the stated one: beyond it the machine is not the one that
 #: was measured, and a new table is needed rather than a correction.
@@ -48,16 +53,19 @@ class LiveStep:
 
 
 class LiveCosts:
-    """`stated`, corrected by the steps it is told of.
+    """`stated`, corrected by the steps it is told of, in units of its pipelined steps, which stay
+    as they are.
 
-    A width that was not seen lately is corrected as the nearest that was; without any, as
-    synchronous plain steps are, which run the same way; a figure that nothing says anything about
-    stays as stated.
+    A width that was not seen lately costs as much more than stated as the nearest that was (what
+    lies around a forward does not grow with it); without any, as synchronous plain steps do, which
+    run the same way; a figure that nothing says anything about stays as stated.
     """
 
     def __init__(self, stated: StepCosts) -> None:
         self._stated = stated
         self._factors: dict[tuple[int | None, StepKind, int], deque[float]] = {}
+        self._pace: deque[float] = deque(maxlen=PACE_STEPS)
+        self._num_unpaced = 0
 
     def observe(self, step: LiveStep) -> None:
         """One more step. Seconds that are not more than 0 are ignored."""
@@ -65,34 +73,36 @@ class LiveCosts:
             return
         bucket = self._stated.bucket_for(step.context)
         width = step.width if step.kind is StepKind.VERIFY else 1
+        factor = step.seconds / _stated_seconds(bucket, step.kind, width)
+        if step.kind is StepKind.PIPELINED:
+            self._pace.append(factor)
+            self._num_unpaced = 0
+            return
+        self._num_unpaced += 1
+        if len(self._pace) < LEAST_STEPS or self._num_unpaced > FRESH_STEPS:
+            return
         key = (bucket.context, step.kind, width)
         times = self._factors.setdefault(key, deque(maxlen=REMEMBERED))
-        times.append(step.seconds / _stated_seconds(bucket, step.kind, width))
+        times.append(factor / median(self._pace))
 
     def costs(self) -> StepCosts:
         """The table as things are now."""
         return replace(self._stated, buckets=tuple(map(self._refined, self._stated.buckets)))
 
     def _refined(self, bucket: CostBucket) -> CostBucket:
-        synchronous = self._factor(bucket, StepKind.SYNCHRONOUS, 1)
+        synchronous = self._more(bucket, StepKind.SYNCHRONOUS, 1)
         seen = {
-            width: factor
+            width: more
             for width in self._seen_widths(bucket)
-            if (factor := self._factor(bucket, StepKind.VERIFY, width)) is not None
+            if (more := self._more(bucket, StepKind.VERIFY, width)) is not None
         }
-        fallback = 1.0 if synchronous is None else synchronous
         verify = {}
         for width in sorted({*bucket.verify_s, *seen}):
             nearest = min(seen, key=lambda known: (abs(known - width), known), default=None)
-            factor = fallback if nearest is None else seen[nearest]
-            verify[width] = bucket.verify_seconds(width) * factor
-        pipelined = self._factor(bucket, StepKind.PIPELINED, 1)
-        return CostBucket(
-            bucket.context,
-            bucket.pipelined_s * (1.0 if pipelined is None else pipelined),
-            bucket.synchronous_s * fallback,
-            verify,
-        )
+            more = synchronous if nearest is None else seen[nearest]
+            verify[width] = _clamped(bucket.verify_seconds(width), more)
+        plain_s = _clamped(bucket.synchronous_s, synchronous)
+        return CostBucket(bucket.context, bucket.pipelined_s, plain_s, verify)
 
     def _seen_widths(self, bucket: CostBucket) -> Iterable[int]:
         return [
@@ -101,11 +111,17 @@ class LiveCosts:
             if context == bucket.context and kind is StepKind.VERIFY
         ]
 
-    def _factor(self, bucket: CostBucket, kind: StepKind, width: int) -> float | None:
+    def _more(self, bucket: CostBucket, kind: StepKind, width: int) -> float | None:
+        """Seconds beyond the stated ones, at the stated pace."""
         times = self._factors.get((bucket.context, kind, width), ())
         if len(times) < LEAST_STEPS:
             return None
-        return max(LEAST_FACTOR, min(MOST_FACTOR, median(times)))
+        return (median(times) - 1.0) * _stated_seconds(bucket, kind, width)
+
+
+def _clamped(stated: float, more: float | None) -> float:
+    refined = stated + (more or 0.0)
+    return max(LEAST_FACTOR * stated, min(MOST_FACTOR * stated, refined))
 
 
 def _stated_seconds(bucket: CostBucket, kind: StepKind, width: int) -> float:
