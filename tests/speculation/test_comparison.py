@@ -57,6 +57,8 @@ def test_totals_are_sums_over_traces() -> None:
         hindsight_optimum(trace, PromptLookupConfig(), COSTS) for trace in TRACES
     )
     assert rows[-1].cost < min(row.cost for row in rows[:-1])
+    assert rows[-1].rounds is None
+    assert format_table(rows).splitlines()[-1].endswith("% | - | - | - | - | - |")
 
 
 def test_a_priced_policy_stops_what_does_not_pay() -> None:
