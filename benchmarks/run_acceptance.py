@@ -83,7 +83,7 @@ def measure(args: argparse.Namespace, folder: RunFolder, meta: Meta) -> str:
     with running_arms(serve_command(args), flags, urls, folder.path) as arms:
         meta["servers"] = [arm.about() for arm in arms]
         folder.write_meta(meta)
-        asker = Asker(arms, folder, args.seed, args.pause)
+        asker = Asker(arms, folder, args.seed, args.pause, fields={"timings_per_token": True})
         answers: dict[str, list[Answer]] = {}
         for workload in args.workload or DEFAULT_WORKLOADS:
             asks = acceptance.asks_of(workload, amount, arms, args.seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any
 
 from harness import acceptance as goals
@@ -23,6 +24,7 @@ from harness.comparison import (
     speed_ratio,
 )
 from harness.meta_report import heading, limits, servers
+from harness.pace import plain_step_s
 from harness.tables import bullet_list, markdown_table
 from harness.texts import draft_line, parting_line, reply_pairs
 from harness.verdicts import (
@@ -189,6 +191,8 @@ def section(workload: str, run: Run) -> str:
     arms = [arm for arm in blocks[0].arms if arm != OFF]
     arms.sort(key=lambda arm: (arm != ON, arm != OFF_AGAIN, arm))
     parts = [f"## {workload}\n", totals_table(blocks, arms), question_table(blocks, arms)]
+    if workload in (goals.PLAIN_GREEDY, goals.PLAIN_SAMPLED):
+        parts += paced_part(answers, arms)
     if workload == goals.TWO_STREAMS:
         for index, kind in enumerate(("plain", "copy")):
             single = stream_blocks(answers, index, run.metric)
@@ -209,6 +213,31 @@ def totals_table(blocks: Sequence[Block], arms: Sequence[str]) -> str:
         rows.append([arm, median_speed(blocks, arm), percent(total.value), spread, len(blocks)])
     header = ["total", "tokens/s, median", "against off", "95 % interval", "blocks"]
     return markdown_table(header, rows)
+
+
+def paced_part(answers: Sequence[Answer], arms: Sequence[str]) -> list[str]:
+    """What each arm takes in plain steps of its own (`harness.pace`); nothing without times."""
+    blocks = [block for answer in answers if (block := answer.paced_block()) is not None]
+    if not blocks:
+        return []
+    rows = [[OFF, plain_step_ms(answers, OFF), "", "", len(blocks)]]
+    for arm in arms:
+        total = compared(having(blocks, arm), OFF, arm)
+        spread = f"{percent(total.low)} to {percent(total.high)}"
+        rows.append([arm, plain_step_ms(answers, arm), percent(total.value), spread, len(blocks)])
+    header = [
+        "in plain steps of its own",
+        "plain step, ms",
+        "against off",
+        "95 % interval",
+        "blocks",
+    ]
+    return [markdown_table(header, rows)]
+
+
+def plain_step_ms(answers: Sequence[Answer], arm: str) -> str:
+    replies = [reply for answer in answers for reply in answer.replies.get(arm, ())]
+    return f"{1000 * median(s for r in replies if (s := plain_step_s(r)) is not None):.2f}"
 
 
 def question_table(blocks: Sequence[Block], arms: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from harness.arms import OFF, OFF_AGAIN, Arm
 from harness.client import chat_body
 from harness.comparison import Block, Rate
 from harness.machine import CpuTimes
+from harness.pace import paced_rate
 from harness.runs import RunFolder
 from harness.sse import Reply
 from harness.workloads import Item
@@ -58,6 +59,17 @@ class Answer:
             rates[arm] = reply_rate(replies[0], metric) if len(replies) == 1 else joint(replies)
         return Block(self.ask.question, self.ask.variant, rates)
 
+    def paced_block(self) -> Block | None:
+        """One stream's tokens and plain steps of its own (`harness.pace`). None where some arm's
+        reply has too few of those, or there are several streams."""
+        rates = {}
+        for arm, replies in self.replies.items():
+            rate = paced_rate(replies[0]) if len(replies) == 1 else None
+            if rate is None:
+                return None
+            rates[arm] = rate
+        return Block(self.ask.question, self.ask.variant, rates)
+
     def stream_block(self, index: int, metric: str) -> Block | None:
         """The same for one of several parallel streams."""
         single = {arm: (replies[index],) for arm, replies in self.replies.items()}
@@ -82,7 +94,7 @@ class Asker:
 
     One request (or one group of parallel streams) is under way at a time, with a pause before
     each, so that an idle server's workers have gone to sleep. `cold` keeps servers from using
-    what they remember of a prompt.
+    what they remember of a prompt. `fields` go into every body.
     """
 
     def __init__(
@@ -93,6 +105,7 @@ class Asker:
         pause_s: float,
         again: tuple[str, str] = (OFF, OFF_AGAIN),
         cold: bool = False,
+        fields: Mapping[str, Any] | None = None,
     ) -> None:
         self._arms = {arm.name: arm for arm in arms}
         self._folder = folder
@@ -100,6 +113,7 @@ class Asker:
         self._pause_s = pause_s
         self._again = again
         self._cold = cold
+        self._fields = dict(fields or {})
         self._asked = 0
         self._pids = [arm.pid for arm in arms if arm.pid is not None]
         self.others_cores: list[float] = []
@@ -126,11 +140,12 @@ class Asker:
         return Answer(ask, {name: replies[name] for name in names})
 
     def _extra(self) -> dict[str, Any]:
-        """Fields that ask for a cold prompt: llama-server's, and a salt of our own each time."""
+        """Fields of every body; a cold prompt takes llama-server's, and a salt of our own each
+        time."""
         if not self._cold:
-            return {}
+            return self._fields
         self._asked += 1
-        return {"cache_prompt": False, "cache_salt": f"cold-{self._asked}"}
+        return {**self._fields, "cache_prompt": False, "cache_salt": f"cold-{self._asked}"}
 
     def _record(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 from harness.acceptance import LONG
 from harness.acceptance_report import Run
 from harness.asking import Answer, Ask
-from harness.sse import Draft, Reply
+from harness.sse import Draft, Reply, Step
 from harness.workloads import Item, load_long_task
 
 Record = dict[str, Any]
@@ -88,7 +88,12 @@ def expected_text(record: Record) -> str:
 
 
 def reply_of(raw: Record) -> Reply:
-    return Reply(**{**raw, "gaps_s": tuple(raw["gaps_s"]), "draft": Draft(**raw["draft"])})
+    made = {
+        "gaps_s": tuple(raw["gaps_s"]),
+        "draft": Draft(**raw["draft"]),
+        "steps": tuple(Step(**step) for step in raw.get("steps", ())),
+    }
+    return Reply(**{**raw, **made})
 
 
 def read_meta(folders: Sequence[Path]) -> Record:

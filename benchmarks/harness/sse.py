@@ -24,11 +24,22 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """Where a reply was when a piece of it was sent: tokens and verify rounds so far, and seconds
+    since its first token, by the server's clock."""
+
+    tokens: int
+    seconds: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """One finished reply. Times in seconds; `first_s` and `last_s` count from the request.
 
     `decode_s` and `prompt_s` are the server's own figures (None where it gives none); `gaps_s`
-    are the times between successive pieces of text, as the client saw them.
+    are the times between successive pieces of text, as the client saw them; `steps` are told where
+    `timings_per_token` was asked for.
     """
 
     text: str
@@ -42,6 +53,7 @@ class Reply:
     last_s: float
     gaps_s: tuple[float, ...]
     draft: Draft
+    steps: tuple[Step, ...] = ()
 
     @property
     def client_decode_s(self) -> float:
@@ -70,6 +82,7 @@ class ReplyBuilder:
 
     pieces: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     finish_reason: str | None = None
     timings: dict[str, Any] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
@@ -88,9 +101,15 @@ class ReplyBuilder:
             if text:
                 self.pieces.append(text)
                 self.times.append(at_s)
+                self._note_step(chunk.get("timings") or {})
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
         self.timings |= chunk.get("timings") or {}
         self.usage |= chunk.get("usage") or {}
+
+    def _note_step(self, timings: dict[str, Any]) -> None:
+        if "predicted_n" in timings and "predicted_ms" in timings:
+            tokens, rounds = int(timings["predicted_n"]), int(timings.get("draft_rounds", 0))
+            self.steps.append(Step(tokens, timings["predicted_ms"] / 1000.0, rounds))
 
     def reply(self) -> Reply:
         """Raises `StreamError` unless the stream ended as it should and held text."""
@@ -115,6 +134,7 @@ class ReplyBuilder:
                 int(timings.get("draft_n_accepted", 0)),
                 int(timings.get("draft_rounds", 0)),
             ),
+            steps=tuple(self.steps),
         )
 
 

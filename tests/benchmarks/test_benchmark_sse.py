@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.sse import DONE, Draft, ReplyBuilder, StreamError, data_of
+from harness.sse import DONE, Draft, ReplyBuilder, Step, StreamError, data_of
 
 
 def chunk(**fields: object) -> str:
@@ -78,3 +78,14 @@ def test_a_cut_stream_and_an_empty_reply_are_no_replies() -> None:
     empty.add(0.1, DONE)
     with pytest.raises(StreamError, match="empty"):
         empty.reply()
+
+
+def test_pieces_with_timings_are_steps() -> None:
+    builder = ReplyBuilder()
+    choices = json.loads(content("x"))["choices"]
+    builder.add(0.5, chunk(choices=choices, timings={"predicted_n": 1, "predicted_ms": 0.0}))
+    later = {"predicted_n": 4, "predicted_ms": 30.0, "draft_rounds": 1}
+    builder.add(0.6, chunk(choices=choices, timings=later))
+    builder.add(0.7, content("y"))
+    builder.add(0.8, DONE)
+    assert builder.reply().steps == (Step(1, 0.0, 0), Step(4, 0.03, 1))

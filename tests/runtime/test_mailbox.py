@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -200,6 +201,10 @@ def test_merging_stops_at_the_first_other_event() -> None:
         [end],
     )
     assert merge_first([first, end]) == (first, [end])
+    early, late = (replace(first, timings=Timings(1, 0.0, n, 0.0)) for n in (1, 2))
+    assert merge_first([early, late])[0] == replace(
+        first, token_ids=(5, 5), text="aa", logprobs=logprobs[:1] * 2, timings=late.timings
+    )
     assert merge_first([end]) == (end, [])
     failed = Failed(1, NotReadyError("x"))
     assert merge_first([TokensEmitted(1, (), ""), failed])[1] == [failed]

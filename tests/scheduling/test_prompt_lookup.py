@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 from fakes import Fault, plan_table
 from lookup_runs import GRADED, PLAIN, PROMPT, REPLIES, Lookup
@@ -98,6 +99,20 @@ class TestRules:
         timings = run.finished(1).timings
         assert (timings.draft_rounds, timings.draft_n, timings.draft_n_accepted) == (2, 8, 3)
         assert run.diaries.drafters[0].verified == [(7, 2), (1, 1)]
+
+    def test_each_event_tells_how_far_the_row_is_where_asked(self) -> None:
+        asked = replace(request(1, PROMPT, 15), timings_per_token=True)
+        run = Lookup(REPLIES).add(asked).finish()
+        events = [event for event in run.events if isinstance(event, TokensEmitted)]
+        lengths = [len(event.token_ids) for event in events]
+        assert max(lengths) == 3
+        told = [event.timings for event in events]
+        assert all(timings is not None for timings in told)
+        assert [t.predicted_n for t in told if t] == list(accumulate(lengths))
+        rounds = [t.draft_rounds for t in told if t]
+        assert rounds == sorted(rounds)
+        assert set(rounds) == {0, 1, 2}
+        assert told[-1] == run.finished(1).timings
 
 
 class TestFaults:

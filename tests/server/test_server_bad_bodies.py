@@ -100,6 +100,7 @@ COMMON = [
     ({"stream_options": [], "stream": True}, "stream_options"),
     ({"stream_options": {"include_usage": 1}, "stream": True}, "stream_options.include_usage"),
     ({"ignore_eos": "no"}, "ignore_eos"),
+    ({"timings_per_token": 1}, "timings_per_token"),
     ({"speculation": 0}, "speculation"),
     ({"cache_salt": 5}, "cache_salt"),
     ({"cache_salt": "a" * 257}, "cache_salt"),
@@ -246,8 +247,8 @@ def test_unsupported_in_its_place(
 NULLABLE = """
     model max_tokens n temperature top_p top_k min_p repetition_penalty presence_penalty
     frequency_penalty seed stop stop_token_ids logit_bias stream stream_options ignore_eos
-    speculation cache_salt priority logprobs top_logprobs max_completion_tokens tools tool_choice
-    functions response_format audio modalities user best_of echo suffix
+    speculation timings_per_token cache_salt priority logprobs top_logprobs max_completion_tokens
+    tools tool_choice functions response_format audio modalities user best_of echo suffix
 """
 
 

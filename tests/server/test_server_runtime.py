@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 import httpx
@@ -171,3 +172,18 @@ def test_more_at_once_than_rows_answer_as_alone() -> None:
         for asker in askers:
             asker.join(TIMEOUT_S)
         assert [together[prompt] for prompt in prompts] == alone
+
+
+def test_every_piece_tells_its_timings_where_asked() -> None:
+    """(Pieces merge where the client is slower; the end token has no text.)"""
+    with looping(engine()) as live:
+        with streaming(live, timings_per_token=True) as lines:
+            chunks = [json.loads(line) for line in lines if line != "[DONE]"]
+        with streaming(live) as lines:
+            untold = [json.loads(line) for line in lines if line != "[DONE]"]
+    *pieces, end = chunks
+    counted = [piece["timings"]["predicted_n"] for piece in pieces]
+    lengths = accumulate(len(piece["choices"][0]["text"]) for piece in pieces)
+    assert all(0 <= told - length <= 1 for told, length in zip(counted, lengths, strict=True))
+    assert end["timings"]["predicted_n"] == len(REPLY) + 1
+    assert ["timings" in chunk for chunk in untold] == [False] * (len(untold) - 1) + [True]

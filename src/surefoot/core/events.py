@@ -22,12 +22,13 @@ class FinishReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TokensEmitted:
     """Tokens kept in one tick and the text that became safe to send (may be empty).
-    `logprobs` is parallel to `token_ids` when asked for."""
+    `logprobs` is parallel to `token_ids`, `timings` are the row's so far; both when asked for."""
 
     request_id: int
     token_ids: tuple[int, ...]
     text: str
     logprobs: tuple[TokenLogprobs, ...] | None = None
+    timings: Timings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,8 @@ class TextStepper(Protocol):
 class Request:
     """`max_tokens` is already clamped to the room left in the context. `end_ids` end the row;
     empty for `ignore_eos`. The end token counts as a completion token and gives no text.
-    `speculation` False decodes plainly."""
+    `speculation` False decodes plainly. `timings_per_token`: every event says what the row took so
+    far."""
 
     request_id: int
     prompt_ids: tuple[int, ...]
@@ -101,6 +102,7 @@ class Request:
     speculation: bool = True
     priority: int = 0
     cache_salt: str = ""
+    timings_per_token: bool = False
 
     def __post_init__(self) -> None:
         assert self.prompt_ids, "an empty prompt never passes the gate"

@@ -164,5 +164,6 @@ def merge_first(events: list[Event]) -> tuple[Event, list[Event]]:
         tuple(token for event in run for token in event.token_ids),
         "".join(event.text for event in run),
         logprobs,
+        run[-1].timings,
     )
     return merged, events[len(run) :]

@@ -52,7 +52,8 @@ def commit_result(
         cut = len(tokens) < len(sampled)
         row.drafts.add(len(tokens) if cut else len(draft), accepted)
     logprobs = None if result.logprobs is None else result.logprobs[: len(tokens)]
-    event = TokensEmitted(row.row_id, tokens, kept.text, logprobs)
+    timings = row.timings(now) if row.request.timings_per_token else None
+    event = TokensEmitted(row.row_id, tokens, kept.text, logprobs, timings)
     return Committed(event, accepted, kept.reason, kept.held_back)
 
 

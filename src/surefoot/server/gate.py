@@ -205,4 +205,5 @@ def make_row(
         speculation=body.speculation is not False,
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
+        timings_per_token=bool(body.timings_per_token),
     )

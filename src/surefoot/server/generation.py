@@ -193,7 +193,9 @@ async def reply_chunks(
             )
         )
         if event.text or logprobs:
-            yield chunk(form.delta(index, event.text, ids, logprobs))
+            delta = chunk(form.delta(index, event.text, ids, logprobs))
+            so_far = event.timings if isinstance(event, TokensEmitted) else None
+            yield delta if so_far is None else delta | {"timings": so_far.as_dict()}
         if isinstance(event, Finished):
             tally.add(event, is_first_copy(job, index))
             timings = {"timings": event.timings.as_dict()}

@@ -118,7 +118,7 @@ def _whole(kind: str, choice: Schema) -> Schema:
 
 def _chunk(kind: str, choice: Schema) -> Schema:
     """`usage` is null but in the last chunk, where it was asked for; `timings` come with a
-    choice's end."""
+    choice's end, and with each of its texts under `timings_per_token`."""
     optional = {"usage": or_null(ref("Usage")), "timings": ref("Timings")}
     return closed(_envelope(kind, choice), optional)
 

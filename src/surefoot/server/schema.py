@@ -86,6 +86,7 @@ class CommonBody(BaseModel):
     stream_options: Annotated[bool, PlainValidator(fields.include_usage)] = False
     ignore_eos: bool | None = Field(None, description="true or false")
     speculation: bool | None = Field(None, description="true or false")
+    timings_per_token: bool | None = Field(None, description="true or false")
     cache_salt: str | None = Field(
         None, max_length=256, description="a string of up to 256 characters"
     )
