@@ -1,8 +1,8 @@
-"""Where one step's time goes, by ONNX operator and by thread.
+"""Where one step's time goes, by ONNX operator.
 
     python benchmarks/step_profile.py --model FILE [--width 1] [--context 256]
 
-Runs plain steps of the pipelined loop, first untouched (their median is the truth), then under ONNX
+Runs single steps one after the other, first untouched (their median is the truth), then under ONNX
 Runtime's profiler, which adds ten to twenty microseconds to every operator: its table is for shares
 and counts. Beside `step_cost.py` one of the few that drive the engine itself.
 """

@@ -225,14 +225,8 @@ def paced_part(answers: Sequence[Answer], arms: Sequence[str]) -> list[str]:
         total = compared(having(blocks, arm), OFF, arm)
         spread = f"{percent(total.low)} to {percent(total.high)}"
         rows.append([arm, plain_step_ms(answers, arm), percent(total.value), spread, len(blocks)])
-    header = [
-        "in plain steps of its own",
-        "plain step, ms",
-        "against off",
-        "95 % interval",
-        "blocks",
-    ]
-    return [markdown_table(header, rows)]
+    measures = ["plain step, ms", "against off", "95 % interval", "blocks"]
+    return [markdown_table(["in plain steps of its own", *measures], rows)]
 
 
 def plain_step_ms(answers: Sequence[Answer], arm: str) -> str:

@@ -1,8 +1,8 @@
 """The server's two cost tables, following what steps take while it works.
 
-A busy machine does not slow every step alike (`speculation.live_costs`). GOODPUT prices each round
-before it runs, so its prices follow; the break-even rule's thresholds were measured with tables
-that stand still, and keep them.
+What a round costs beside plain steps is not what was measured without clients
+(`speculation.live_costs`). GOODPUT prices each round before it runs, so its prices follow; the
+break-even rule's thresholds were measured with tables that stand still, and keep them.
 """
 
 from __future__ import annotations

@@ -184,18 +184,15 @@ async def reply_chunks(
             continue
         index, event = item.index, item.event
         assert not isinstance(event, Failed), "the row group raises failures"
-        ids, logprobs = (
-            ((), None)
-            if isinstance(event, Finished)
-            else (
-                event.token_ids,
-                event.logprobs,
-            )
-        )
+        if isinstance(event, TokensEmitted):
+            ids, logprobs, so_far = event.token_ids, event.logprobs, event.timings
+        else:
+            ids, logprobs, so_far = (), None, None
         if event.text or logprobs:
             delta = chunk(form.delta(index, event.text, ids, logprobs))
-            so_far = event.timings if isinstance(event, TokensEmitted) else None
-            yield delta if so_far is None else delta | {"timings": so_far.as_dict()}
+            if so_far is not None:
+                delta["timings"] = so_far.as_dict()
+            yield delta
         if isinstance(event, Finished):
             tally.add(event, is_first_copy(job, index))
             timings = {"timings": event.timings.as_dict()}
