@@ -54,6 +54,12 @@ def asks_of(workload: str, amount: Amount, arms: Sequence[Arm], seed: int) -> li
     return asks
 
 
+def of_sitting(asks: Sequence[Ask], sitting: int, rounds: int) -> list[Ask]:
+    """The blocks that servers number `sitting` answer, if each set of them answers so many
+    rounds."""
+    return [replace(ask, sitting=sitting) for ask in asks if ask.round // rounds == sitting]
+
+
 def groups_of(workload: str, amount: Amount, arms: Sequence[Arm]) -> list[tuple[Item, ...]]:
     """The items of each question; two for the parallel streams."""
     if workload == TWO_STREAMS:

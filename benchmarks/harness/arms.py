@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ OFF, ON, UNPRICED, OFF_AGAIN = "off", "on", "unpriced", "off again"
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """`pid` and `command` are None for a server that somebody else started."""
+    """`pid` and `command` are None for a server that somebody else started. `fields` go into every
+    body that it is asked."""
 
     name: str
     endpoint: Endpoint
     pid: int | None = None
     command: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     def about(self) -> dict[str, Any]:
         """What the report says of the server; its settings as far as it tells them."""
@@ -32,7 +35,10 @@ class Arm:
             props = self.endpoint.get("/props")
         except (HttpError, OSError, ValueError):
             props = None
-        return {"arm": self.name, "command": self.command or "(running already)", "props": props}
+        command = self.command or "(running already)"
+        if self.fields:
+            command += f" asked with {json.dumps(self.fields)}"
+        return {"arm": self.name, "command": command, "props": props}
 
     def peak_memory_mib(self) -> float | None:
         return None if self.pid is None else peak_memory_mib(self.pid)
@@ -47,6 +53,11 @@ class ServeCommand:
 
     def with_flags(self, flags: Sequence[str]) -> list[str]:
         return [*self.program, "serve", "--port", "{port}", *self.common, *flags]
+
+
+def told_to_be_off(arm: Arm) -> Arm:
+    """The off arm as the same process: what two processes of one build differ by drops out."""
+    return replace(arm, name=OFF, fields={"speculation": False})
 
 
 DEFAULT_PROGRAM = f"{shlex.quote(sys.executable)} -m surefoot"

@@ -28,13 +28,15 @@ GREEDY: Sampling = {"temperature": 0.0}
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one block asks. More than one item: all at once, as parallel streams."""
+    """What one block asks, and in which sitting (`harness.comparison`). More than one item: all at
+    once, as parallel streams."""
 
     workload: str
     question: str
     round: int
     items: tuple[Item, ...]
     sampling: Sampling = field(default_factory=lambda: GREEDY)
+    sitting: int = 0
 
     @property
     def variant(self) -> int | None:
@@ -57,7 +59,7 @@ class Answer:
             if min(reply.tokens for reply in replies) < MIN_TOKENS:
                 return None
             rates[arm] = reply_rate(replies[0], metric) if len(replies) == 1 else joint(replies)
-        return Block(self.ask.question, self.ask.variant, rates)
+        return Block(self.ask.question, self.ask.variant, rates, self.ask.sitting)
 
     def paced_block(self) -> Block | None:
         """One stream's tokens and plain steps of its own (`harness.pace`). None where some arm's
@@ -68,7 +70,7 @@ class Answer:
             if rate is None:
                 return None
             rates[arm] = rate
-        return Block(self.ask.question, self.ask.variant, rates)
+        return Block(self.ask.question, self.ask.variant, rates, self.ask.sitting)
 
     def stream_block(self, index: int, metric: str) -> Block | None:
         """The same for one of several parallel streams."""
@@ -164,6 +166,7 @@ class Asker:
                     "question": ask.question,
                     "item": item.id,
                     "round": ask.round,
+                    "sitting": ask.sitting,
                     "sampling": dict(ask.sampling),
                     "arm": arm,
                     "place": place,
@@ -174,8 +177,9 @@ class Asker:
 
 
 def stream_together(arm: Arm, ask: Ask, extra: Mapping[str, Any]) -> tuple[Reply, ...]:
-    """The replies to all items of one ask, sent at once; `extra` fields go into each body."""
-    fields = {**ask.sampling, **extra}
+    """The replies to all items of one ask, sent at once; `extra` fields and the arm's own go into
+    each body."""
+    fields = {**ask.sampling, **extra, **arm.fields}
     bodies = [chat_body(item.messages, item.max_tokens, fields) for item in ask.items]
     if len(bodies) == 1:
         return (arm.endpoint.stream_chat(bodies[0]),)

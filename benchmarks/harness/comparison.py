@@ -9,6 +9,10 @@ costs: the seconds the base arm spends on it, for as many tokens as were compare
 
 so it says how much sooner all questions would be done, at equal token counts. Texts may part, so
 every speed is seconds per token of the text that arm wrote.
+
+A *sitting* is what one set of server processes answered. Two processes of one build differ by a few
+percent for as long as they live, so blocks of one sitting share that error; with enough sittings
+they are drawn whole, and the interval covers it.
 """
 
 from __future__ import annotations
@@ -18,9 +22,12 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 BOOTSTRAP_DRAWS = 2000
 CONFIDENCE = 0.95
+LEAST_SITTINGS = 5
+"""From so many on they are what is drawn; fewer say nothing of what sittings differ by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ class Block:
     question: str
     variant: int | None
     arms: Mapping[str, Rate]
+    sitting: int = 0
 
     def ratio(self, base: str, other: str) -> float:
         """Above 1: `other` is faster."""
@@ -78,6 +86,13 @@ Statistic = Callable[[Sequence[Block]], float]
 def having(blocks: Iterable[Block], *arms: str) -> list[Block]:
     """The blocks in which all these arms answered."""
     return [block for block in blocks if all(arm in block.arms for arm in arms)]
+
+
+def by_sitting(blocks: Iterable[Block]) -> dict[int, list[Block]]:
+    groups: dict[int, list[Block]] = defaultdict(list)
+    for block in blocks:
+        groups[block.sitting].append(block)
+    return dict(groups)
 
 
 def by_question(blocks: Iterable[Block]) -> dict[str, list[Block]]:
@@ -117,16 +132,23 @@ def gain_share(blocks: Sequence[Block], base: str, other: str, full: str) -> flo
 def bootstrap(
     blocks: Sequence[Block], statistic: Statistic, draws: int = BOOTSTRAP_DRAWS, seed: int = 0
 ) -> Interval:
-    """The statistic with its 95 % percentile interval: each question's blocks are drawn anew
-    with replacement, the questions themselves stay."""
-    groups = list(by_question(blocks).values())
+    """The statistic with its 95 % percentile interval: whole sittings are drawn anew with
+    replacement where there are `LEAST_SITTINGS`; otherwise each question's blocks, and the
+    questions themselves stay."""
     random_numbers = random.Random(seed)
-    drawn = sorted(
-        statistic([b for group in groups for b in random_numbers.choices(group, k=len(group))])
-        for _ in range(draws)
-    )
+    redraw = partial(redrawn, blocks, random_numbers)
+    drawn = sorted(statistic(redraw()) for _ in range(draws))
     tail = (1.0 - CONFIDENCE) / 2.0
     return Interval(statistic(blocks), percentile(drawn, tail), percentile(drawn, 1.0 - tail))
+
+
+def redrawn(blocks: Sequence[Block], random_numbers: random.Random) -> list[Block]:
+    """One draw of `bootstrap`."""
+    sittings = list(by_sitting(blocks).values())
+    if len(sittings) >= LEAST_SITTINGS:
+        return [b for group in random_numbers.choices(sittings, k=len(sittings)) for b in group]
+    groups = by_question(blocks).values()
+    return [b for group in groups for b in random_numbers.choices(group, k=len(group))]
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -62,9 +62,11 @@ def limits(metric: str) -> str:
         "A total is the time the off server spends on all questions over the time the arm would "
         "need for as many tokens; a question counts by its seconds. Texts may part, so each arm is "
         "timed on the text it wrote.",
-        "Intervals are percentile bootstraps over blocks, the questions fixed: they cover this "
-        "machine's noise, not the choice of questions, and not other models, processors or loads.",
-        "Every prompt was read once by every server before the first block, so a prompt cache, "
+        "Intervals are percentile bootstraps over blocks, the questions fixed, or over sittings "
+        "(new servers each) where there are five: they cover this machine's noise, and only the "
+        "latter what processes of one build differ by; not the choice of questions, and not other "
+        "models, processors or loads.",
+        "Every prompt was read once by every server before its first block, so a prompt cache, "
         "where there is one, was warm for all arms.",
         "All servers of the comparison are in memory at once; only one is asked at a time.",
     ]

@@ -18,22 +18,23 @@ Record = dict[str, Any]
 
 
 def read_runs(folders: Sequence[Path], metric: str) -> Run:
-    """All blocks of all runs. A run's rounds follow those of the one before; a block that was cut
-    short, with fewer arms than its run's others of that workload, is left out, and so are arms
-    that not every run of a workload had.
+    """All blocks of all runs. A run's rounds and sittings follow those of the one before; a block
+    that was cut short, with fewer arms than its run's others of that workload, is left out, and so
+    are arms that not every run of a workload had.
 
     Raises `OSError` for a folder without measurements.
     """
     answers: dict[str, list[Answer]] = {}
     others: list[float] = []
-    first_round = 0
+    first_round = first_sitting = 0
     for folder in folders:
         text = (folder / "raw.jsonl").read_text(encoding="utf-8")
         records = [json.loads(line) for line in text.splitlines()]
         others += [r["others_cores"] for r in records if r["others_cores"] is not None]
-        for answer in whole_blocks(records, first_round):
+        for answer in whole_blocks(records, first_round, first_sitting):
             answers.setdefault(answer.ask.workload, []).append(answer)
         first_round += 1 + max((record["round"] for record in records), default=-1)
+        first_sitting += 1 + max((sitting_of(record) for record in records), default=-1)
     shared = {name: with_shared_arms(blocks) for name, blocks in answers.items()}
     return Run(shared, first_round, metric, tuple(others))
 
@@ -46,12 +47,17 @@ def with_shared_arms(blocks: Sequence[Answer]) -> list[Answer]:
     ]
 
 
-def whole_blocks(records: Iterable[Record], first_round: int) -> list[Answer]:
+def sitting_of(record: Record) -> int:
+    """0 in runs of before there were any."""
+    return int(record.get("sitting", 0))
+
+
+def whole_blocks(records: Iterable[Record], first_round: int, first_sitting: int) -> list[Answer]:
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         key = (record["workload"], record["round"], record["question"])
         groups.setdefault(key, []).append(record)
-    blocks = [block_of(group, first_round) for group in groups.values()]
+    blocks = [block_of(group, first_round, first_sitting) for group in groups.values()]
     most: dict[str, int] = {}
     for block in blocks:
         workload = block.ask.workload
@@ -64,7 +70,7 @@ def is_even(block: Answer) -> bool:
     return len({len(replies) for replies in block.replies.values()}) == 1
 
 
-def block_of(records: Sequence[Record], first_round: int) -> Answer:
+def block_of(records: Sequence[Record], first_round: int, first_sitting: int) -> Answer:
     replies: dict[str, list[Reply]] = {}
     items: dict[str, Item] = {}
     for record in records:
@@ -77,6 +83,7 @@ def block_of(records: Sequence[Record], first_round: int) -> Answer:
         first_round + first["round"],
         tuple(items.values()),
         first["sampling"],
+        first_sitting + sitting_of(first),
     )
     return Answer(ask, {arm: tuple(made) for arm, made in replies.items()})
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from benchmark_fakes import CountingEngine, arm, reply, served
 
 from harness import acceptance
-from harness.arms import OFF, OFF_AGAIN, ON
+from harness.arms import OFF, OFF_AGAIN, ON, told_to_be_off
 from harness.asking import Answer, Ask, Asker
-from harness.client import HttpError, NotReadyError, chat_body
+from harness.client import Body, Endpoint, HttpError, NotReadyError, chat_body
 from harness.comparison import Rate
 from harness.load import Load, latency_of, run_load
 from harness.runs import RunFolder
+from harness.sse import Reply
 from harness.workloads import Item
 
 
@@ -71,6 +73,27 @@ def test_arms_can_be_left_out_and_orders_differ(tmp_path: Path) -> None:
     raw = [json.loads(line) for line in (folder.path / "raw.jsonl").read_text().splitlines()]
     orders = {tuple(r["arm"] for r in raw[i : i + 3]) for i in range(0, len(raw), 3)}
     assert len(orders) > 2
+
+
+class NotingEndpoint(Endpoint):
+    """Keeps what it was asked."""
+
+    bodies: ClassVar[list[Body]] = []
+
+    def stream_chat(self, body: Body) -> Reply:
+        self.bodies.append(body)
+        return super().stream_chat(body)
+
+
+def test_the_off_arm_of_one_process_is_the_on_server_told_not_to_speculate(tmp_path: Path) -> None:
+    with served(CountingEngine()) as endpoint:
+        on = arm(ON, NotingEndpoint(endpoint.url))
+        off = told_to_be_off(on)
+        assert (off.name, off.endpoint) == (OFF, on.endpoint)
+        asker = Asker([on, off], RunFolder(tmp_path, "run"), seed=0, pause_s=0.0)
+        asker.answer(Ask("plain", "a", 0, (item("a"),)))
+    told = [str(body.get("speculation")) for body in NotingEndpoint.bodies]
+    assert sorted(told) == ["False", "False", "None"]
 
 
 def test_parallel_streams_come_back_in_the_order_of_the_items(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -70,6 +71,25 @@ def test_an_interval_without_noise_is_a_point() -> None:
     blocks = [block("a", off=2.0, on=1.0)] * 5
     interval = bootstrap(blocks, partial(speed_ratio, base="off", other="on"), draws=50)
     assert (interval.value, interval.low, interval.high) == (2.0, 2.0, 2.0)
+
+
+def test_sittings_are_drawn_whole_once_there_are_five() -> None:
+    """Servers that differ from sitting to sitting, and nothing else: with many blocks a question
+    only the draw of sittings can show it."""
+    statistic = partial(speed_ratio, base="off", other="on")
+
+    def interval_of(num_sittings: int) -> float:
+        ons = {sitting: 1.0 + 0.1 * (sitting % 2) for sitting in range(num_sittings)}
+        blocks = [
+            replace(block(question, None, off=1.0, on=on), sitting=sitting)
+            for sitting, on in ons.items()
+            for question in map(str, range(40))
+        ]
+        interval = bootstrap(blocks, statistic, draws=400)
+        return interval.high - interval.low
+
+    assert interval_of(4) < 0.03
+    assert interval_of(8) > 0.08
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=8), st.integers(0, 99))

@@ -23,7 +23,7 @@ META = {
 }
 
 
-def made_run(root: Path, workload: str) -> tuple[RunFolder, list[Answer]]:
+def made_run(root: Path, workload: str, sittings: int = 1) -> tuple[RunFolder, list[Answer]]:
     folder = RunFolder(root, "acceptance")
     folder.write_meta(META)
     amount = acceptance.Amount(rounds=2, items=2, max_tokens=9, targets=(3000,))
@@ -31,7 +31,11 @@ def made_run(root: Path, workload: str) -> tuple[RunFolder, list[Answer]]:
         arms = [arm(ON, on), arm(OFF, off)]
         asker = Asker(arms, folder, seed=0, pause_s=0.0)
         asks = acceptance.asks_of(workload, amount, arms, seed=0)
-        return folder, acceptance.run_workload(asker, asks, (), lambda text: None)
+        answers = []
+        for sitting in range(sittings):
+            of_these = acceptance.of_sitting(asks, sitting, amount.rounds // sittings)
+            answers += acceptance.run_workload(asker, of_these, (), lambda text: None)
+        return folder, answers
 
 
 def replies_of(answers: list[Answer]) -> list[tuple[object, ...]]:
@@ -60,6 +64,16 @@ def test_several_runs_are_read_as_one_with_more_rounds(tmp_path: Path) -> None:
     assert {a.ask.round for a in run.answers[acceptance.PLAIN_GREEDY]} == {0, 1, 2, 3}
     assert "run-2.seed=0" not in report(run, read_meta(folders[:1]))
     assert read_meta(folders)["arguments"] == {"run-1.seed": 0, "run-2.seed": 0}
+
+
+def test_sittings_are_told_apart_within_runs_and_between_them(tmp_path: Path) -> None:
+    workload = acceptance.PLAIN_GREEDY
+    folders = [made_run(tmp_path, workload, sittings)[0].path for sittings in (2, 1)]
+    (answers,) = read_runs(folders, "server").answers.values()
+    told = [(a.ask.round, a.ask.sitting) for a in answers]
+    assert sorted(set(told)) == [(0, 0), (1, 1), (2, 2), (3, 2)]
+    blocks = [answer.block("server") for answer in answers]
+    assert [block.sitting for block in blocks if block] == [sitting for _, sitting in told]
 
 
 def test_a_block_cut_short_is_left_out(tmp_path: Path) -> None:
