@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from surefoot.cli.app import run
-from surefoot.cli.server_lookup import LookupOptions, ServerLookup, ThresholdKind, lookup_options
+from surefoot.cli.server_lookup import (
+    LookupOptions,
+    ServerLookup,
+    ThresholdKind,
+    lookup_options,
+    server_policy,
+)
 from surefoot.cli.step_costs import CostTables
 from surefoot.errors import ConfigError
 from surefoot.speculation.break_even import (
@@ -239,7 +245,18 @@ GOODPUT = replace(BASE, policy=DraftPolicy.GOODPUT)
 
 @pytest.mark.parametrize("flag", ["auto", "off"])
 def test_goodput_runs_without_the_break_even_rule(flag: str) -> None:
-    assert lookup_options(GOODPUT, flag, 2) == LookupOptions(GOODPUT, ThresholdKind.OFF, None, 2)
+    kind = ThresholdKind(flag)
+    assert lookup_options(GOODPUT, flag, 2) == LookupOptions(GOODPUT, kind, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "policy"),
+    [("auto", DraftPolicy.GOODPUT), ("off", None), ("2.5", DraftPolicy.GATED)],
+)
+def test_a_server_prices_its_rounds_unless_told_otherwise(
+    threshold: str, policy: DraftPolicy | None
+) -> None:
+    assert server_policy(threshold) is policy
 
 
 def test_goodput_has_no_threshold_to_give() -> None:

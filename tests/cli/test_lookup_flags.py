@@ -16,6 +16,22 @@ def test_without_a_policy_it_is_the_cpus() -> None:
     assert lookup_config(None, 7, 2, 3) == PromptLookupConfig(policy=DraftPolicy.GRADED)
 
 
+@pytest.mark.parametrize(
+    ("policy", "adaptive", "widest"),
+    [
+        (DraftPolicy.GOODPUT, True, 15),
+        (DraftPolicy.GOODPUT, False, 7),
+        (DraftPolicy.GATED, True, 7),
+        (None, True, 7),
+    ],
+)
+def test_drafts_are_as_wide_as_the_policy_can_use(
+    policy: DraftPolicy | None, adaptive: bool, widest: int
+) -> None:
+    assert lookup_config(policy, None, 2, 3, adaptive).max_draft == widest
+    assert lookup_config(policy, 9, 2, 3, adaptive).max_draft == 9
+
+
 @pytest.mark.parametrize("policy", list(DraftPolicy))
 def test_every_flag_reaches_its_field(policy: DraftPolicy) -> None:
     config = lookup_config(policy, 5, 1, 4, adaptive=False)

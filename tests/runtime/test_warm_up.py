@@ -32,6 +32,12 @@ def test_each_way_to_draw_has_its_own_turn() -> None:
     assert [plan.step_id for plan in engine.plans] == list(range(6))
 
 
+def test_rounds_wider_than_eight_wait_for_their_first_use() -> None:
+    engine = ScriptedEngine(1, 64)
+    warm_up_widths(engine, 15, [GREEDY])
+    assert [row.num_fed for plan in engine.plans for row in plan.rows] == [1, *range(1, 9)]
+
+
 def test_a_width_that_no_window_holds_is_left_out() -> None:
     engine = ScriptedEngine(1, 5)
     warm_up_widths(engine, 64, [GREEDY])

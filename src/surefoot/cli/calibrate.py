@@ -9,7 +9,7 @@ import typer
 
 from surefoot.cli import options as flags
 from surefoot.cli.console import say
-from surefoot.cli.lookup_flags import DraftMax
+from surefoot.cli.lookup_flags import GOODPUT_DRAFT_MAX, WidestDraft
 from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts, load_costs, save_costs
 
@@ -26,7 +26,7 @@ def calibrate(
     context: flags.Context = None,
     threads: flags.Threads = None,
     deterministic: flags.Deterministic = False,
-    draft_max: DraftMax = 7,
+    draft_max: WidestDraft = GOODPUT_DRAFT_MAX,
     rounds: Annotated[int, typer.Option(help="Measurements of each figure.", min=1)] = 9,
     save_to: Annotated[
         Path | None, typer.Option("--json", help="Write the greedy table to this file too.")

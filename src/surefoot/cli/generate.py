@@ -59,7 +59,7 @@ def generate(
         bool, typer.Option("--prompt-lookup", help="Draft tokens from the context.")
     ] = False,
     policy: DraftPolicyName = None,
-    draft_max: DraftMax = 7,
+    draft_max: DraftMax = None,
     ngram_min: NgramMin = 2,
     ngram_max: NgramMax = 3,
     record_to: Annotated[

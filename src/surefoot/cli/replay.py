@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.lookup_flags import DraftMax, NgramMax, NgramMin, lookup_config
+from surefoot.cli.lookup_flags import (
+    DEFAULT_DRAFT_MAX,
+    NgramMax,
+    NgramMin,
+    WidestDraft,
+    lookup_config,
+)
 from surefoot.errors import ConfigError
 from surefoot.speculation.break_even import server_lookup_config
 from surefoot.speculation.comparison import Policy, compare, format_table
@@ -38,7 +44,7 @@ def replay(
         list[ReplayPolicy] | None,
         typer.Option(help="Policies to compare (repeatable); all by default.", show_default=False),
     ] = None,
-    draft_max: DraftMax = 7,
+    draft_max: WidestDraft = DEFAULT_DRAFT_MAX,
     ngram_min: NgramMin = 2,
     ngram_max: NgramMax = 3,
 ) -> None:

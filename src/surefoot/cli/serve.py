@@ -109,7 +109,7 @@ def serve(
         DraftKind, typer.Option(help="How tokens are proposed.")
     ] = DraftKind.PROMPT_LOOKUP,
     policy: DraftPolicyName = None,
-    draft_max: DraftMax = 7,
+    draft_max: DraftMax = None,
     ngram_min: NgramMin = 2,
     ngram_max: NgramMax = 3,
     prompt_lookup_max_batch: Annotated[

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 MIN_CAPACITY = 16
 """Tokens of the smallest window that rounds can be measured in."""
 
+GREEDY_WIDTHS = (*range(2, 9), 10, 12, 14, 16, *range(24, 65, 8))
 SAMPLED_WIDTHS = (2, 4, 8, 16, 32, 64)
-"""A sampled table is measured at these widths only and read on the lines between them: its
-draws cost the same at every position."""
+"""The widths that the tables are measured at, and the widest; they are read on the lines between
+them. Narrow rounds are the ones that are close to not being worth it, and a sampled table's draws
+cost the same at every position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +110,17 @@ def measuring(
     from surefoot.runtime import calibration
 
     extent = Extent.of(engine.capacity, max_draft, contexts or calibration.DEFAULT_CONTEXTS)
-    few = [width for width in SAMPLED_WIDTHS if width < extent.widest] + [extent.widest]
     measured = []
     for kind, widths, params in (
-        ("greedy", range(2, extent.widest + 1), calibration.GREEDY),
-        ("sampled", few, calibration.SAMPLED),
+        ("greedy", GREEDY_WIDTHS, calibration.GREEDY),
+        ("sampled", SAMPLED_WIDTHS, calibration.SAMPLED),
     ):
         plan = calibration.CalibrationPlan(
             name=f"{model.name} {kind}",
             source=f"surefoot calibrate, {engine.config.num_threads} threads",
             window=window,
             contexts=extent.contexts,
-            widths=widths,
+            widths=[width for width in widths if width < extent.widest] + [extent.widest],
             sampling=params,
             rounds=rounds or calibration.DEFAULT_ROUNDS,
         )

@@ -19,6 +19,7 @@ from surefoot.core.step import FromStep, RowPlan, RowResult, StepPlan, StepResul
 from surefoot.engine.block_memory import BlockMemory
 from surefoot.engine.executor import Executor, PendingStep
 from surefoot.engine.kv_memory import KvMemory
+from surefoot.engine.mapped_pages import give_back_mapped
 from surefoot.engine.packed_graph import PackedGraph, discard_packed, open_packed
 from surefoot.engine.padding import attention_tiles, dummy_counts, max_dummies, pad_asked
 from surefoot.engine.sampling import draw_token
@@ -164,13 +165,15 @@ class Engine:
         return self._sessions[num_rows]
 
     def _open_session(self, num_rows: int) -> JointSession:
-        return JointSession(
+        session = JointSession(
             self._graph.rows_path(num_rows),
             num_rows,
             self.config.num_threads,
             self._memory,
             self.spec.num_layers,
         )
+        give_back_mapped(self._graph.directory)
+        return session
 
     def _run(self, plan: StepPlan) -> StepResult:
         began = time.perf_counter()

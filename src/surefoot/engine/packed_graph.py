@@ -46,7 +46,7 @@ class PackedGraph:
     before `close`."""
 
     def __init__(self, directory: Path, held: Hold, spec: ModelSpec, accuracy_level: int) -> None:
-        self._directory = directory
+        self.directory = directory
         self._held = held
         self._spec = spec
         self._accuracy_level = accuracy_level
@@ -66,10 +66,10 @@ class PackedGraph:
             path.unlink()
         from surefoot.engine.graph_building import derive_rows
 
-        layouts = _read_layouts(self._directory / LAYOUTS)
-        packed, level = self._directory / PACKED, self._accuracy_level
+        layouts = _read_layouts(self.directory / LAYOUTS)
+        packed, level = self.directory / PACKED, self._accuracy_level
         content = derive_rows(packed, layouts, self._spec, num_rows, level)
-        path = self._directory / f"rows-{num_rows}.{digest(content)}.onnx"
+        path = self.directory / f"rows-{num_rows}.{digest(content)}.onnx"
         write_atomically(path, content)
         return path
 
@@ -79,7 +79,7 @@ class PackedGraph:
             path.unlink(missing_ok=True)
 
     def _rows_files(self, num_rows: int) -> list[Path]:
-        return sorted(self._directory.glob(f"rows-{num_rows}.*.onnx"))
+        return sorted(self.directory.glob(f"rows-{num_rows}.*.onnx"))
 
 
 def open_packed(

@@ -41,12 +41,23 @@ ASSUMED = StepCosts(
     "assumed",
     "SmolLM2-135M-Instruct on two AVX2 cores, until this machine is measured",
     (
-        CostBucket(256, 0.0140, 0.0145, {1: 0.0145, 2: 0.0195, 3: 0.0215, 4: 0.0260, 8: 0.0375}),
-        CostBucket(1024, 0.0200, 0.0205, {1: 0.0205, 2: 0.0255, 3: 0.0340, 4: 0.0370, 8: 0.0520}),
+        CostBucket(
+            256,
+            0.0140,
+            0.0145,
+            {1: 0.0145, 2: 0.0195, 3: 0.0215, 4: 0.0260, 8: 0.0375, 16: 0.061, 65: 0.203},
+        ),
+        CostBucket(
+            1024,
+            0.0200,
+            0.0205,
+            {1: 0.0205, 2: 0.0255, 3: 0.0340, 4: 0.0370, 8: 0.0520, 16: 0.086, 65: 0.294},
+        ),
     ),
 )
 """What a server prices by in the seconds before its own table is measured. The ratios are the
-first measurements of this engine (`docs/design.md`), the middle of each range."""
+first measurements of this engine (`docs/design.md`), the middle of each range, and from 16 on the
+line that later ones follow."""
 
 _PIPELINED, _SYNCHRONOUS = 0, 1
 """Kinds of tick beside verify rounds, which are named by their width (2 and more)."""

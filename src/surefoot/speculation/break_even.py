@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 
-#: The policy of a server that prices its rounds, whatever the backend. Under the same rule GRADED,
-#: with its wide first blocks and timed pauses, lost 0.9 to 2.6 % of sampled prose on the five
-#: tables; both kept the copy gain.
-SERVER_POLICY = DraftPolicy.GATED
+#: The policy that the rule is for, whatever the backend. Under it GRADED, with its wide first
+#: blocks and timed pauses, lost 0.9 to 2.6 % of sampled prose on the five tables; both kept the
+#: copy gain.
+RULED_POLICY = DraftPolicy.GATED
 
 #: Length of the shadow probe that ends a pause. Two tokens come true in prose all the time: with
 #: probes of two, sampled prose lost 2.1 % (Qwen3 1.7B table, the worst), of four 1.04 %, of five
