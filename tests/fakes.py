@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from surefoot.cache.block_pool import BLOCK_TOKENS
 from surefoot.core.request import SamplingParams, TokenLogprobs
-from surefoot.core.step import FromStep, RowPlan, RowResult, StepPlan, StepResult
+from surefoot.core.step import BlockSource, FromStep, RowPlan, RowResult, StepPlan, StepResult
 
 TIMEOUT_S = 30.0
 """How long a blocked result waits before the test is called hung."""
@@ -58,7 +58,8 @@ class ScriptedEngine:
     hashed tokens below `vocab`. `fault` injects errors row by row.
 
     `blocks` holds, for each stored block, the tokens from the sequence's beginning to the block's
-    end: what its KV depends on. `loaded` records `(window, positions)` of each load.
+    end: what its KV depends on. `loaded` records `(window, positions)` of each load that brings
+    any, `copied` counts the blocks copied by them.
     `plans` and `released` record what was asked, `log` both in order. With `manual` True a result
     is ready only after `finish_step()`; `waiting` is set once somebody blocks on it.
     """
@@ -87,6 +88,7 @@ class ScriptedEngine:
         self.num_blocks = num_blocks
         self.blocks: dict[int, list[int]] = {}
         self.loaded: list[tuple[int, int]] = []
+        self.copied = 0
         self.closed = False
         self.dead: Exception | None = None
         self.dead_on_result: Exception | None = None
@@ -113,11 +115,11 @@ class ScriptedEngine:
             self._lock.notify_all()
         return handle
 
-    def release_window(self, window: int) -> None:
+    def release_window(self, window: int, first: int = 0) -> None:
         if self.dead is not None:
             raise self.dead
         assert 0 <= window < self.num_windows, window
-        self.windows[window] = Window()
+        self.windows[window] = Window(None, self.windows[window].tokens[:first])
         self.released.append(window)
         self.log.append(f"release {window}")
 
@@ -129,19 +131,31 @@ class ScriptedEngine:
             assert end <= len(self.windows[window].tokens), (position, self.windows[window])
             self.blocks[block] = self.windows[window].tokens[:end]
 
-    def load_blocks(self, window: int, blocks: Sequence[int]) -> None:
-        tokens: list[int] = []
-        for block in blocks:
-            stored = self.blocks[block]
-            assert stored[:-BLOCK_TOKENS] == tokens, f"block {block} follows another beginning"
-            tokens = list(stored)
+    def load_blocks(self, window: int, length: int, sources: Sequence[BlockSource]) -> None:
+        tokens = self.windows[window].tokens[:length]
+        for source in sources:
+            end = source.position + BLOCK_TOKENS
+            content = self._content(source)
+            assert len(content) == end, f"{source} holds {len(content)} tokens"
+            tokens[source.position : end] = content[source.position :]
+        for source in sources:
+            beginning = self._content(source)[: source.position]
+            assert beginning == tokens[: source.position], f"{source} follows another beginning"
+        assert len(tokens) == length, f"window {window} holds {len(tokens)} of {length} tokens"
         self.windows[window] = Window(None, tokens)
-        self.loaded.append((window, len(tokens)))
+        if length:
+            self.loaded.append((window, length))
+        self.copied += len(sources)
         self.log.append(f"load {window}")
+
+    def _content(self, source: BlockSource) -> list[int]:
+        if source.window is None:
+            return self.blocks[source.block]
+        return self.windows[source.window].tokens[: source.position + BLOCK_TOKENS]
 
     def release_blocks(self, blocks: Sequence[int]) -> None:
         for block in blocks:
-            del self.blocks[block]
+            self.blocks.pop(block, None)
 
     def close(self) -> None:
         self.closed = True

@@ -56,3 +56,9 @@ def test_free_and_held_always_add_up(num_windows: int, steps: list[tuple[bool, i
             ledger.free(window, row)
         ledger.check()
         assert ledger.num_free + len(ledger.held) == num_windows
+
+
+def test_the_cheapest_free_window_is_taken_and_of_equals_the_lowest() -> None:
+    ledger = WindowLedger(4)
+    prices = [3, 1, 1, 0]
+    assert [ledger.take(row, prices.__getitem__) for row in range(4)] == [3, 1, 2, 0]

@@ -43,7 +43,8 @@ def test_blocks_carry_a_beginning_from_one_window_to_another() -> None:
     first, second = filled(memory, 0, 1), filled(memory, 1, 2)
     blocks.store(memory.array(0), 0, 3)
     blocks.store(memory.array(0), BLOCK_TOKENS, 1)
-    blocks.load(memory.array(1), [3, 1])
+    blocks.load(memory.array(1), 0, 3)
+    blocks.load(memory.array(1), BLOCK_TOKENS, 1)
     both = 2 * BLOCK_TOKENS
     assert np.array_equal(memory.array(1)[:, :, :both], first[:, :, :both])
     assert np.array_equal(memory.array(1)[:, :, both:], second[:, :, both:])
@@ -59,7 +60,7 @@ def test_releasing_a_block_leaves_its_neighbours() -> None:
     blocks.store(memory.array(0), BLOCK_TOKENS, 1)
     blocks.release([1])
     for block in (0, 2):
-        blocks.load(memory.array(1), [block])
+        blocks.load(memory.array(1), 0, block)
         assert np.array_equal(memory.array(1)[:, :, :BLOCK_TOKENS], content)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,27 @@ def test_a_released_window_reads_as_zeros_and_the_others_stay() -> None:
     assert (memory.array(1) == 2.0).all()
     memory.array(0)[...] = 3.0
     assert (memory.array(0) == 3.0).all()
+
+
+def test_the_end_of_a_window_goes_back_alone() -> None:
+    """Pages that hold a kept position too stay: here a page is 16 positions of a head."""
+    memory = KvMemory(SPEC, num_windows=2, capacity=64)
+    for window in range(2):
+        memory.array(window)[...] = 1.0 + window
+    memory.release(0, 20)
+    assert (memory.array(0)[:, :, :20] == 1.0).all()
+    assert not memory.array(0)[:, :, 32:].any()
+    assert (memory.array(1) == 2.0).all()
+    memory.release(0, 64)
+    assert (memory.array(0)[:, :, :20] == 1.0).all()
+
+
+def test_a_page_that_two_heads_share_stays() -> None:
+    spec = replace(SPEC, num_layers=2, head_dim=20)
+    memory = KvMemory(spec, num_windows=1, capacity=70)
+    memory.array(0)[...] = 1.0
+    memory.release(0, 16)
+    assert (memory.array(0)[:, :, :16] == 1.0).all()
 
 
 def test_values_are_the_arrays_themselves() -> None:

@@ -11,6 +11,7 @@ from surefoot.config import SchedulerConfig
 from surefoot.core.events import Failed, FinishReason
 from surefoot.core.request import SamplingParams
 from surefoot.errors import EngineError
+from surefoot.scheduling.prefix_cache import PrefixCache
 from surefoot.scheduling.prompt_lookup import PromptLookup
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 
@@ -19,6 +20,21 @@ LONG = tuple(range(7, 7 + 40))
 
 def graded() -> PromptLookup:
     return PromptLookup.from_config(PromptLookupConfig(policy=DraftPolicy.GRADED))
+
+
+def prefixes_of(run: Run) -> PrefixCache:
+    prefixes = run.scheduler._storage._prefixes
+    assert prefixes is not None
+    return prefixes
+
+
+def num_known(run: Run) -> int:
+    return prefixes_of(run).num_used
+
+
+def known_ids(run: Run) -> list[tuple[int, ...]]:
+    """The tokens of every known block."""
+    return sorted(entry.ids for entry in prefixes_of(run)._index._entries.values())
 
 
 def constant_key(parent: bytes, content: bytes) -> bytes:
@@ -54,6 +70,41 @@ def test_a_hit_equals_a_miss_equals_dense(sampling: SamplingParams) -> None:
             == alone(engine, request(9, LONG, 30, sampling))
         )
     assert [cached(run, number) for number in (1, 2, 3)] == [0, 32, 32]
+
+
+def test_a_row_begins_in_the_window_that_has_what_it_knows() -> None:
+    engine = paged_engine(num_windows=3)
+    run = paged_run(engine)
+    other = tuple(range(200, 240))
+    for number, prompt in enumerate((LONG, other, LONG, (*other, 1), (*LONG, 2)), 1):
+        run.add(request(number, prompt, 2)).finish()
+        assert run.tokens(number) == alone(engine, request(number, prompt, 2))
+    assert [window for window, _ in engine.loaded] == [0, 1, 0]
+    assert [cached(run, number) for number in range(1, 6)] == [0, 0, 32, 32, 32]
+    assert (engine.copied, engine.blocks) == (0, {})
+
+
+def test_what_a_window_held_is_saved_before_another_row_writes_there() -> None:
+    engine = paged_engine(num_windows=1, vocab=3)
+    run = paged_run(engine)
+    half = (*LONG[:16], *range(90, 110))
+    for number, prompt in enumerate((LONG, half, (5, 5), LONG, half), 1):
+        run.add(request(number, prompt, 12)).finish()
+        assert run.tokens(number) == alone(engine, request(number, prompt, 12))
+    assert [cached(run, number) for number in range(1, 6)] == [0, 16, 0, 32, 32]
+    # The second kept the first block in place, the fourth found none there, the fifth that one.
+    assert engine.loaded == [(0, 16), (0, 32), (0, 32)]
+    assert engine.copied == 2 + 1
+
+
+def test_a_row_copies_from_a_running_rows_window() -> None:
+    engine = paged_engine(vocab=3)
+    run = paged_run(engine).add(request(1, LONG, 60, SEEDED))
+    run.tick(5)
+    run.add(request(2, (*LONG, 9), 20)).finish()
+    assert (engine.loaded, engine.copied, engine.blocks) == ([(1, 32)], 2, {})
+    assert run.tokens(1) == alone(engine, request(1, LONG, 60, SEEDED))
+    assert run.tokens(2) == alone(engine, request(2, (*LONG, 9), 20))
 
 
 def test_a_chat_that_grows_hits_on_every_turn() -> None:
@@ -119,7 +170,7 @@ def test_a_colliding_prompt_is_a_miss_and_its_reply_is_right() -> None:
         run.add(request(number, prompt, 12)).finish()
         assert run.tokens(number) == alone(engine, request(number, prompt, 12))
     assert [cached(run, number) for number in range(1, 5)] == [0, 0, 16, 16]
-    assert len(engine.blocks) == 1
+    assert num_known(run) == 1
 
 
 def test_prompts_that_differ_in_one_early_token_do_not_meet() -> None:
@@ -142,9 +193,7 @@ def test_the_oldest_ends_of_chains_are_evicted_first() -> None:
     # Two free blocks, four with content: the new chain of four takes b's, its end first.
     c = tuple(range(300, 350))
     run.add(request(4, c, 1)).finish()
-    assert sorted(tuple(tokens[-16:]) for tokens in engine.blocks.values()) == sorted(
-        [a[:16], a[16:32], b[:16], c[:16], c[16:32], c[32:48]]
-    )
+    assert known_ids(run) == sorted([a[:16], a[16:32], b[:16], c[:16], c[16:32], c[32:48]])
     # What b lacks now takes the place of a's end, the longest untouched.
     run.add(request(5, b, 1)).finish().add(request(6, a, 1)).finish()
     assert (cached(run, 5), cached(run, 6)) == (16, 16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class WindowLedger:
     """Windows `[0, num_windows)`, each free or held by one row."""
@@ -21,11 +23,11 @@ class WindowLedger:
         """Window -> the row that holds it."""
         return dict(self._holder)
 
-    def take(self, row_id: int) -> int:
-        """The lowest free window, now held by `row_id`. Low windows stay in use, so the rows of a
-        batch lie close together. One must be free."""
+    def take(self, row_id: int, price: Callable[[int], int] = lambda window: 0) -> int:
+        """The free window of the lowest price, of equals the lowest, now held by `row_id`. Low
+        windows stay in use, so the rows of a batch lie close together. One must be free."""
         assert self._free, f"all {self.num_windows} windows are held: {self._holder}"
-        window = min(self._free)
+        window = min(self._free, key=lambda each: (price(each), each))
         self._free.remove(window)
         self._holder[window] = row_id
         return window

@@ -129,13 +129,24 @@ class StepEngine(Protocol):
         """Queue the step and return at once. Steps run in submission order."""
         ...
 
-    def release_window(self, window: int) -> None:
-        """The row left: its pages may go back to the system. Runs in submission order."""
+    def release_window(self, window: int, first: int = 0) -> None:
+        """The positions from `first` on hold nothing any more: their pages may go back to the
+        system. Runs in submission order."""
         ...
 
     def close(self) -> None:
         """Finish what was submitted, then stop."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSource:
+    """Where a block for the window's positions from `position` on is to be had: at the same
+    positions of `window`, or in the block's own memory (None)."""
+
+    position: int
+    block: int
+    window: int | None
 
 
 class BlockStore(Protocol):
@@ -153,9 +164,9 @@ class BlockStore(Protocol):
         block. They must be valid once the steps submitted before have run."""
         ...
 
-    def load_blocks(self, window: int, blocks: Sequence[int]) -> None:
-        """Copy stored blocks to the beginning of the window, one behind the other: its first
-        `len(blocks) * BLOCK_TOKENS` positions are then valid."""
+    def load_blocks(self, window: int, length: int, sources: Sequence[BlockSource]) -> None:
+        """A new row begins in the window: copy the sources into it. With what is in place already
+        its first `length` positions are then valid, and no others."""
         ...
 
     def release_blocks(self, blocks: Sequence[int]) -> None:

@@ -37,11 +37,9 @@ class BlockMemory:
         """Copy positions `[position, position + BLOCK_TOKENS)` of a window's array into `block`."""
         self._block(block)[:] = window[:, :, position : position + BLOCK_TOKENS]
 
-    def load(self, window: NDArray[np.float32], blocks: Sequence[int]) -> None:
-        """Copy blocks to the beginning of a window's array, one behind the other."""
-        for index, block in enumerate(blocks):
-            position = index * BLOCK_TOKENS
-            window[:, :, position : position + BLOCK_TOKENS] = self._block(block)
+    def load(self, window: NDArray[np.float32], position: int, block: int) -> None:
+        """Copy `block` to the positions from `position` on of a window's array."""
+        window[:, :, position : position + BLOCK_TOKENS] = self._block(block)
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give the blocks' pages back."""

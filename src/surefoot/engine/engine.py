@@ -15,7 +15,7 @@ from pathlib import Path
 
 from surefoot.cache.block_pool import BLOCK_TOKENS
 from surefoot.config import EngineConfig
-from surefoot.core.step import FromStep, RowPlan, RowResult, StepPlan, StepResult
+from surefoot.core.step import BlockSource, FromStep, RowPlan, RowResult, StepPlan, StepResult
 from surefoot.engine.block_memory import BlockMemory
 from surefoot.engine.executor import Executor, PendingStep
 from surefoot.engine.kv_memory import KvMemory
@@ -92,9 +92,10 @@ class Engine:
         """Queue the step; `result()` waits for it. A failing forward fails its rows only."""
         return PendingStep(self._executor.submit(lambda: self._run(plan)))
 
-    def release_window(self, window: int) -> None:
-        """Give the window's memory back once the steps submitted before have run."""
-        self._executor.post(lambda: self._memory.release(window))
+    def release_window(self, window: int, first: int = 0) -> None:
+        """Give the memory of positions from `first` on back once the steps submitted before have
+        run."""
+        self._executor.post(lambda: self._memory.release(window, first))
 
     @property
     def num_blocks(self) -> int:
@@ -107,12 +108,14 @@ class Engine:
             assert 0 <= block < self.num_blocks, (block, self.num_blocks)
         self._executor.post(lambda: self._store_blocks(window, copies))
 
-    def load_blocks(self, window: int, blocks: Sequence[int]) -> None:
-        """Copy blocks to the window's beginning before the steps submitted after."""
-        blocks = tuple(blocks)
-        assert len(blocks) * BLOCK_TOKENS <= self.capacity, (len(blocks), self.capacity)
-        assert all(0 <= block < self.num_blocks for block in blocks), (blocks, self.num_blocks)
-        self._executor.post(lambda: self._blocks.load(self._memory.array(window), blocks))
+    def load_blocks(self, window: int, length: int, sources: Sequence[BlockSource]) -> None:
+        """Copy the sources into the window before the steps submitted after."""
+        assert length <= self.capacity, (length, self.capacity)
+        for source in sources:
+            assert 0 <= source.position <= length - BLOCK_TOKENS, (source, length)
+            assert 0 <= source.block < self.num_blocks, (source, self.num_blocks)
+        if sources:
+            self._executor.post(lambda: self._load_blocks(window, sources))
 
     def release_blocks(self, blocks: Sequence[int]) -> None:
         """Give the blocks' memory back once what was submitted before has run."""
@@ -132,6 +135,15 @@ class Engine:
         array = self._memory.array(window)
         for position, block in copies:
             self._blocks.store(array, position, block)
+
+    def _load_blocks(self, window: int, sources: Sequence[BlockSource]) -> None:
+        array = self._memory.array(window)
+        for source in sources:
+            if source.window is None:
+                self._blocks.load(array, source.position, source.block)
+            else:
+                kept = slice(source.position, source.position + BLOCK_TOKENS)
+                array[:, :, kept] = self._memory.array(source.window)[:, :, kept]
 
     def _open(
         self, weights: WeightSource, fingerprint: str, cache_root: Path

@@ -46,9 +46,19 @@ class KvMemory:
         noise = np.random.default_rng(0).standard_normal(array.shape[3], dtype=np.float32)
         array[:, :, :length] = noise
 
-    def release(self, window: int) -> None:
-        """Give the window's pages back; it reads as zeros until written again."""
-        give_back(self._maps[window], 0, len(self._maps[window]))
+    def release(self, window: int, first: int = 0) -> None:
+        """Give back the pages that hold positions from `first` on alone; they read as zeros until
+        written again."""
+        buffer, array = self._maps[window], self._arrays[window]
+        if not first:
+            give_back(buffer, 0, len(buffer))
+            return
+        run, kept = array[0, 0].nbytes, array[0, 0, :first].nbytes
+        for start in range(0, array.nbytes, run):
+            begin = -(-(start + kept) // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = (start + run) // mmap.PAGESIZE * mmap.PAGESIZE
+            if begin < end:
+                give_back(buffer, begin, end - begin)
 
 
 def map_floats(count: int) -> mmap.mmap:

@@ -252,7 +252,7 @@ class _HeldWindow:
         rows = tuple(replace(row, window=self._window) for row in plan.rows)
         return self._engine.submit(replace(plan, rows=rows))
 
-    def release_window(self, window: int) -> None:
+    def release_window(self, window: int, first: int = 0) -> None:
         """Its noise is needed again."""
 
     def close(self) -> None:

@@ -1,18 +1,20 @@
 """Prefix reuse: what rows computed is sealed into blocks, and later rows begin from them.
 
-Owns the pool's ledger, its index and each row's chain; tells the engine what to copy. Knows rows;
-must not know steps, ticks or who is admitted when. `docs/prefix-cache.md` states the rules.
+Owns the pool's ledger, its index, where the blocks lie and each row's chain; tells the engine what
+to copy. Knows rows; must not know steps, ticks or who is admitted when. `docs/prefix-cache.md`
+states the rules.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from surefoot.cache.block_places import BlockPlaces
 from surefoot.cache.block_pool import BLOCK_TOKENS, BlockPool
 from surefoot.cache.prefix_index import BlockHash, Place, PrefixIndex, Tip, blake2b_key
-from surefoot.core.step import BlockStore
+from surefoot.core.step import BlockSource, BlockStore
 from surefoot.scheduling.row import Row
 
 
@@ -38,7 +40,7 @@ class PrefixCache:
         self._store = store
         self._model = model
         self._hash = block_hash
-        self.clear()
+        self._forget()
 
     @property
     def num_used(self) -> int:
@@ -52,8 +54,13 @@ class PrefixCache:
 
     def clear(self) -> None:
         """Forget everything: after a fault nobody knows what the blocks hold."""
+        self._store.release_blocks(sorted(self._pool.used))
+        self._forget()
+
+    def _forget(self) -> None:
         self._pool = BlockPool(self._store.num_blocks)
         self._index = PrefixIndex(self._model, self._hash)
+        self._places = BlockPlaces()
         self._chains: dict[int, _Chain] = {}
 
     def open(self, row: Row) -> int:
@@ -73,13 +80,33 @@ class PrefixCache:
             chain.grow(place, place.block)
         return len(chain.blocks) * BLOCK_TOKENS
 
+    def num_copies(self, row: Row, window: int) -> int:
+        """Blocks that would have to be copied for the row to begin in this window: those it holds
+        that are not in place there, and others that are nowhere else."""
+        blocks = self._chains[row.row_id].blocks
+        loaded = sum(not self._places.is_in(block, window) for block in blocks)
+        return loaded + len(self._places.last_copies(window, staying=set(blocks)))
+
     def load(self, row: Row) -> int:
-        """Copy what the row holds into its window. Returns the tokens that are valid there."""
+        """Bring what the row holds into its window, after what else it held is saved. Returns the
+        tokens that are valid there."""
         assert row.window is not None, row.row_id
         blocks = self._chains[row.row_id].blocks
-        if blocks:
-            self._store.load_blocks(row.window, blocks)
-        return len(blocks) * BLOCK_TOKENS
+        self._save(row.window, self._places.leave(row.window, staying=set(blocks)))
+        sources = [
+            BlockSource(index * BLOCK_TOKENS, block, self._places.window_of(block))
+            for index, block in enumerate(blocks)
+            if not self._places.is_in(block, row.window)
+        ]
+        length = len(blocks) * BLOCK_TOKENS
+        self._store.load_blocks(row.window, length, sources)
+        for source in sources:
+            self._places.put(source.block, row.window, source.position)
+        return length
+
+    def leave(self, window: int, first: int = 0) -> None:
+        """The window's positions from `first` on are about to be given back."""
+        self._save(window, self._places.leave(window, first))
 
     def num_unsealed(self, row: Row) -> int:
         """Whole blocks that the row has computed and does not hold."""
@@ -87,12 +114,11 @@ class PrefixCache:
         return row.num_computed // BLOCK_TOKENS - len(chain.blocks) if chain.sealing else 0
 
     def seal(self, row: Row, num_new: int) -> None:
-        """Hold every whole block of what the row has computed, storing those that are not known:
-        up to `num_new` of them in fresh memory, others in place of the oldest kept ones. Only
-        committed positions are copied, and no later step writes those."""
+        """Hold every whole block of what the row has computed: of those that are not known up to
+        `num_new` are new ones, others take the place of the oldest kept ones. They stay where they
+        are: only committed positions are sealed, and no later step of the row writes those."""
         assert row.window is not None, row.row_id
         chain = self._chains[row.row_id]
-        copies: list[tuple[int, int]] = []
         for index in range(len(chain.blocks), row.num_computed // BLOCK_TOKENS):
             place = self._place(chain, row, index)
             block = place.block
@@ -105,10 +131,8 @@ class PrefixCache:
                     break
                 num_new -= 1
                 self._index.add(place, block)
-                copies.append((index * BLOCK_TOKENS, block))
+                self._places.put(block, row.window, index * BLOCK_TOKENS)
             chain.grow(place, block)
-        if copies:
-            self._store.store_blocks(row.window, copies)
 
     def close(self, row: Row) -> None:
         """The row ended, or never ran: its blocks are kept for others while there is room."""
@@ -140,6 +164,7 @@ class PrefixCache:
         """Every block is free, kept, or held by the chains of known rows, so often as they say."""
         self._pool.check()
         self._index.check(self._pool.used)
+        self._places.check(self._pool.used)
         assert set(row_ids) <= self._chains.keys() <= {*row_ids, *waiting}, list(self._chains)
         held = Counter(block for chain in self._chains.values() for block in chain.blocks)
         for block in self._pool.used:
@@ -155,7 +180,12 @@ class PrefixCache:
         block = self._pool.reuse()
         if block is not None:
             self._index.remove(block)
+            self._places.drop(block)
         return block
+
+    def _save(self, window: int, copies: Sequence[tuple[int, int]]) -> None:
+        if copies:
+            self._store.store_blocks(window, copies)
 
     def _let_go(self, chain: _Chain) -> None:
         """Last block first, so that what follows a block is always older than the block."""
@@ -168,5 +198,6 @@ class PrefixCache:
         freed: list[int] = []
         while len(freed) < num_blocks and (block := self._pool.evict()) is not None:
             self._index.remove(block)
+            self._places.drop(block)
             freed.append(block)
         return freed

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from surefoot.cache.block_pool import BLOCK_TOKENS
 from surefoot.cache.budget import KvBudget, window_blocks
 from surefoot.cache.windows import WindowLedger
 from surefoot.core.step import StepEngine
@@ -72,14 +74,20 @@ class RowStorage:
 
     def admit(self, row: Row, waiting: Iterable[Row]) -> None:
         """Give the row a window, with the longest known beginning of its tokens in it."""
-        row.window = self._windows.take(row.row_id)
-        if self._budget.reserve(row.window, self._share(row)):
-            self._engine.release_window(row.window)
-        if self._prefixes is None:
+        prefixes, share = self._prefixes, self._share(row)
+        if prefixes is None:
+            row.window = self._windows.take(row.row_id)
+        else:
+            prefixes.open(row)
+            price = partial(prefixes.num_copies, row)
+            row.window = self._windows.take(row.row_id, price)
+        if self._budget.reserve(row.window, share):
+            self._give_back(row.window, share * BLOCK_TOKENS)
+        if prefixes is None:
             known = self._restore_prefix
             row.num_computed = 0 if known is None else known(row.tokens, row.window)
         else:
-            row.num_computed = self._restore(row, self._prefixes, waiting)
+            row.num_computed = self._restore(row, prefixes, waiting)
             if row.num_cached is None:
                 row.num_cached = min(row.num_computed, row.num_prompt)
         assert 0 <= row.num_computed < len(row.tokens), row.num_computed
@@ -128,12 +136,12 @@ class RowStorage:
 
     def clear(self) -> None:
         """After a broken tick: every window is free, nothing is known."""
+        if self._prefixes is not None:
+            self._prefixes.clear()
         for window in {*self._windows.held, *self._budget.warm}:
             self._engine.release_window(window)
         self._windows = WindowLedger(self._engine.num_windows)
         self._budget = KvBudget(self._budget.total)
-        if self._prefixes is not None:
-            self._prefixes.clear()
 
     def check(
         self, holders: Collection[Row], rows: Collection[Row], waiting: Iterable[Row]
@@ -150,7 +158,6 @@ class RowStorage:
             self._prefixes.check({row.row_id for row in rows}, ids)
 
     def _restore(self, row: Row, prefixes: PrefixCache, waiting: Iterable[Row]) -> int:
-        prefixes.open(row)
         self._cool(prefixes.num_used)
         excess = self._budget.excess(prefixes.num_used)
         if excess:
@@ -165,4 +172,10 @@ class RowStorage:
         """Give back the pages of free windows until a pool of `num_pooled` blocks fits, or none
         is left."""
         while self._budget.excess(num_pooled) and (window := self._budget.cool()) is not None:
-            self._engine.release_window(window)
+            self._give_back(window)
+
+    def _give_back(self, window: int, first: int = 0) -> None:
+        """The pages of a window's positions from `first` on, once what others count on is saved."""
+        if self._prefixes is not None:
+            self._prefixes.leave(window, first)
+        self._engine.release_window(window, first)
