@@ -56,6 +56,18 @@ def test_a_saved_block_is_had_from_its_memory_and_never_saved_again() -> None:
     assert (places.is_in(7, 3), places.window_of(7), places.leave(3)) == (True, None, [])
 
 
+def test_what_is_saved_ahead_stays_and_is_not_saved_again() -> None:
+    places = three_in_two()
+    assert [places.num_unsaved(window) for window in (0, 1, 2)] == [2, 2, 0]
+    assert places.save(0, 1) == [(16, 5)]
+    assert [places.num_unsaved(window) for window in (0, 1)] == [1, 2]
+    assert places.save(0, 2) == [(0, 7)]
+    assert [places.num_unsaved(window) for window in (0, 1)] == [0, 1]
+    places.check({2, 5, 7})
+    assert (places.save(0, 2), places.leave(0)) == ([], [])
+    assert places.window_of(7) is None
+
+
 def test_a_dropped_block_is_nowhere_and_may_come_again() -> None:
     places = three_in_two()
     places.leave(0)

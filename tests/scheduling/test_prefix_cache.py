@@ -97,12 +97,33 @@ def test_what_a_window_held_is_saved_before_another_row_writes_there() -> None:
     assert engine.copied == 2 + 1
 
 
+def test_a_clean_window_is_kept_ready_while_rows_run() -> None:
+    """Two conversations lie in two of three windows: the third is clean until a row takes it; then
+    the one that has least is saved, two blocks a step, and found in place or in its memory."""
+    engine = paged_engine(num_windows=3)
+    run = paged_run(engine)
+    other = tuple(range(200, 280))
+    for number, prompt in ((1, LONG), (2, other)):
+        run.add(request(number, prompt, 2)).finish()
+    assert engine.blocks == {}
+    run.add(request(3, (5, 5), 30))
+    run.tick(1)
+    assert len(engine.blocks) == 2
+    run.tick(8)
+    assert len(engine.blocks) == 2
+    run.finish().add(request(4, (9, 9), 4), request(5, (*LONG, 1), 4)).finish()
+    assert cached(run, 5) == 32
+    for number, prompt in ((4, (9, 9)), (5, (*LONG, 1))):
+        assert run.tokens(number) == alone(engine, request(number, prompt, 4))
+
+
 def test_a_row_copies_from_a_running_rows_window() -> None:
     engine = paged_engine(vocab=3)
     run = paged_run(engine).add(request(1, LONG, 60, SEEDED))
     run.tick(5)
+    assert engine.blocks == {}
     run.add(request(2, (*LONG, 9), 20)).finish()
-    assert (engine.loaded, engine.copied, engine.blocks) == ([(1, 32)], 2, {})
+    assert (engine.loaded, engine.copied) == ([(1, 32)], 2)
     assert run.tokens(1) == alone(engine, request(1, LONG, 60, SEEDED))
     assert run.tokens(2) == alone(engine, request(2, (*LONG, 9), 20))
 

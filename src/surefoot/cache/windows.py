@@ -19,6 +19,10 @@ class WindowLedger:
         return len(self._free)
 
     @property
+    def free_windows(self) -> set[int]:
+        return set(self._free)
+
+    @property
     def held(self) -> dict[int, int]:
         """Window -> the row that holds it."""
         return dict(self._holder)

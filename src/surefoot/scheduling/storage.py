@@ -106,6 +106,7 @@ class RowStorage:
         """The row committed a step: what can be shared of it is."""
         if self._prefixes is None:
             return
+        self._prefixes.save_ahead(self._windows.free_windows)
         wanted = self._prefixes.num_unsealed(row)
         if wanted:
             used = self._prefixes.num_used
