@@ -23,6 +23,7 @@ STATED = Path(__file__).parent.parent / "tests" / "data" / "costs"
 GROUPS = (
     ("Prompts the settings were chosen by", ""),
     ("Other prompts (a check; looked at while choosing)", "_heldout"),
+    ("Fresh prompts (written when every choice had been made)", "_fresh"),
 )
 KINDS = ("plain{}-sampled", "plain{}-greedy", "copy{}-greedy", "copy{}-sampled")
 
@@ -61,13 +62,14 @@ def main() -> None:
         "# Replay: cost per token by policy and machine\n",
         f"`python benchmarks/replay_report.py {folder.as_posix()}`\n",
         "In pipelined plain steps, with the change of speed against plain decoding in brackets. "
-        "`server-gated` is what a server runs by default; `gated` and `graded` are the command "
+        "`server-gated` is GATED under a server's break-even rule; `gated` and `graded` are the command "
         "line's policies, without the break-even rule; `fixed` proposes at every match; the "
         "hindsight optimum is the cheapest any schedule could have had with prefixes of the same "
         "lookups.\n",
     ]
     for title, group in GROUPS:
-        parts.append(f"## {title}\n")
+        if any((folder / "traces" / f"{kind.format(group)}.jsonl").exists() for kind in KINDS):
+            parts.append(f"## {title}\n")
         for kind in KINDS:
             name = kind.format(group)
             path = folder / "traces" / f"{name}.jsonl"

@@ -20,7 +20,15 @@ BENCHMARKS = Path(workloads.__file__).parent.parent
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("plain", 8), ("copy", 8), ("plain_heldout", 16), ("copy_heldout", 16)]
+    ("name", "count"),
+    [
+        ("plain", 8),
+        ("copy", 8),
+        ("plain_heldout", 16),
+        ("copy_heldout", 16),
+        ("plain_fresh", 12),
+        ("copy_fresh", 12),
+    ],
 )
 def test_each_prompt_file_holds_distinct_chats(name: str, count: int) -> None:
     items = workloads.load_items(name)
@@ -31,9 +39,12 @@ def test_each_prompt_file_holds_distinct_chats(name: str, count: int) -> None:
 
 def test_heldout_prompts_are_others() -> None:
     for kind in ("plain", "copy"):
-        tuned = {item.messages[0]["content"] for item in workloads.load_items(kind)}
-        kept = {item.messages[0]["content"] for item in workloads.load_items(f"{kind}_heldout")}
+        tuned, kept, fresh = (
+            {item.messages[0]["content"] for item in workloads.load_items(f"{kind}{part}")}
+            for part in ("", "_heldout", "_fresh")
+        )
         assert not tuned & kept
+        assert not fresh & (tuned | kept)
 
 
 def test_a_limit_takes_the_first_items() -> None:
