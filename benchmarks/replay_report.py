@@ -62,8 +62,8 @@ def main() -> None:
         "# Replay: cost per token by policy and machine\n",
         f"`python benchmarks/replay_report.py {folder.as_posix()}`\n",
         "In pipelined plain steps, with the change of speed against plain decoding in brackets. "
-        "`server-gated` is GATED under a server's break-even rule; `gated` and `graded` are the command "
-        "line's policies, without the break-even rule; `fixed` proposes at every match; the "
+        "`server-gated` is GATED under a server's break-even rule; `gated` and `graded` are the "
+        "command line's policies, without the rule; `fixed` proposes at every match; the "
         "hindsight optimum is the cheapest any schedule could have had with prefixes of the same "
         "lookups.\n",
     ]
