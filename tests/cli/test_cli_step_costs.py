@@ -151,6 +151,12 @@ def test_a_table_that_lacks_widths_is_measured_anew(machine: Machine) -> None:
     assert load_costs(machine.paths[0]) == measured.greedy
 
 
+def test_a_table_without_narrow_rounds_is_measured_anew(machine: Machine) -> None:
+    wide = StepCosts("wide", "a test", (CostBucket(256, 1.0, 1.5, {8: 4.0}),))
+    machine.store(wide, wide)
+    assert machine.tables().greedy.buckets[0].verify_s.keys() >= {1, 2, 8}
+
+
 def test_a_table_of_a_smaller_window_is_measured_anew(machine: Machine) -> None:
     near = StepCosts("near", "a test", (CostBucket(64, 1.0, 1.5, {1: 1.5, 8: 4.0}),))
     machine.store(near, near)

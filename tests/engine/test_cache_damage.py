@@ -191,6 +191,33 @@ def test_a_cache_that_may_not_be_written_is_done_without(
     assert "the cache cannot be written (Not a directory)" in caplog.text
 
 
+def test_a_whole_cache_that_lacks_one_rows_graph_and_may_not_be_written_is_done_without(
+    model: LoadedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = engine_over(model, tmp_path)
+    wanted = answers(first, 1)
+    first.close()
+    (derived,) = tmp_path.rglob("rows-1.*.onnx")
+    derived.unlink()
+    write = packed_graph.write_atomically
+
+    def refuse(path: Path, content: bytes) -> None:
+        if path.is_relative_to(tmp_path):
+            raise OSError(30, "Read-only file system")
+        write(path, content)
+
+    monkeypatch.setattr(packed_graph, "write_atomically", refuse)
+    with caplog.at_level(logging.WARNING):
+        second = engine_over(model, tmp_path)
+    assert answers(second, 1) == wanted
+    second.close()
+    assert "the cache cannot be written (Read-only file system)" in caplog.text
+    assert not list(tmp_path.rglob("rows-1.*.onnx"))
+
+
 def test_rows_run_one_by_one_where_no_graph_for_several_can_be_made(
     model: LoadedModel,
     tmp_path: Path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from surefoot.engine import mapped_pages
 from surefoot.engine.mapped_pages import give_back_mapped
 
 CONTENT = bytes(range(256)) * 16 * 32
@@ -45,6 +47,27 @@ def test_a_mapping_that_was_written_to_keeps_its_pages(tmp_path: Path) -> None:
         buffer[5000] = 7
         assert give_back_mapped(tmp_path) == 0
         assert buffer[5000] == 7
+
+
+@pytest.mark.parametrize(
+    "name", [b"caf\xe9", "a\u2028b".encode(), b"a\rb\fc", b"two  blanks", b"x (deleted)"]
+)
+def test_any_name_that_a_folder_may_have_is_found(tmp_path: Path, name: bytes) -> None:
+    folder = tmp_path / os.fsdecode(name)
+    folder.mkdir()
+    with mapped(folder / "weights.bin") as buffer:
+        assert give_back_mapped(folder) == len(CONTENT)
+        (folder / "weights.bin").unlink()
+        assert buffer[:] == CONTENT
+        assert give_back_mapped(folder) == len(CONTENT)
+
+
+def test_without_the_kernels_tables_nothing_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped_pages, "SMAPS", tmp_path / "not there")
+    with mapped(tmp_path / "weights.bin"):
+        assert give_back_mapped(tmp_path) == 0
 
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -11,10 +13,12 @@ from fakes import TIMEOUT_S, ScriptedEngine
 from scheduler_runs import alone, request
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import Event, Failed, Finished, FinishReason, TokensEmitted
-from surefoot.errors import EngineError, NotReadyError, QueueFullError
+from surefoot.core.request import Request
+from surefoot.errors import ContextLengthError, EngineError, NotReadyError, QueueFullError
 from surefoot.runtime.loop import EngineLoop, LoopStats
 from surefoot.scheduling.prompt_lookup import PromptLookup
 from surefoot.scheduling.scheduler import Scheduler
+from surefoot.scheduling.storage import RowStorage
 from surefoot.speculation.config import PromptLookupConfig
 
 
@@ -224,12 +228,28 @@ class BrokenText:
         return ""
 
 
+def broken_request(request_id: int) -> Request:
+    broken = request(request_id, (1, 2), 5)
+    object.__setattr__(broken, "text", BrokenText())
+    return broken
+
+
+@contextmanager
+def at_once(*requests: Request) -> Iterator[Served]:
+    """A loop whose first turn finds all of these."""
+    served = Served(ScriptedEngine(2, 64, vocab=5))
+    served.loop._accepting = True
+    for each in requests:
+        served.loop.submit(each, served.inbox)
+    served.loop.start()
+    yield served
+    assert served.loop.shutdown(drain=False, timeout=TIMEOUT_S)
+
+
 def test_a_bug_in_a_tick_fails_the_live_requests_and_the_loop_lives_on(
     manual: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = request(1, (1, 2), 5)
-    object.__setattr__(broken, "text", BrokenText())
-    manual.loop.submit(broken, manual.inbox)
+    manual.loop.submit(broken_request(1), manual.inbox)
     manual.loop.submit(request(2, (1, 2), 5), manual.inbox)
     manual.engine.finish_all()
     ends = manual.inbox.wait_for_ends(1)
@@ -240,6 +260,40 @@ def test_a_bug_in_a_tick_fails_the_live_requests_and_the_loop_lives_on(
     third = manual.inbox.wait_for_ends(3)[3]
     assert isinstance(third, Finished)
     assert manual.loop.healthy
+
+
+def test_a_request_refused_in_the_turn_of_a_bug_is_told_so() -> None:
+    """Both are accepted before the loop's first turn."""
+    with at_once(request(1, range(65), 3), broken_request(2)) as served:
+        ends = served.inbox.wait_for_ends(2)
+        assert isinstance(ends[1], Failed)
+        assert isinstance(ends[1].error, ContextLengthError)
+        assert isinstance(ends[2], Failed)
+
+
+@pytest.mark.parametrize("where", ["add", "admit"])
+def test_what_the_scheduler_never_had_is_failed_with_the_rest(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug while a request is queued, or while it gets its window: nobody waits for ever, nor do
+    those that came later in the same turn."""
+    broken: list[object] = []
+
+    def fail_once(self: object, given: Any, *rest: object) -> None:
+        if not broken:
+            broken.append(given)
+            raise ZeroDivisionError
+        whole(self, given, *rest)
+
+    owner = Scheduler if where == "add" else RowStorage
+    whole = getattr(owner, where)
+    monkeypatch.setattr(owner, where, fail_once)
+    with at_once(request(1, (1, 2), 3), request(2, (1, 2), 3)) as served:
+        ends = served.inbox.wait_for_ends(2)
+        assert [type(ends[number]) for number in (1, 2)] == [Failed, Failed]
+        served.loop.submit(request(3, (1, 2), 3), served.inbox)
+        assert isinstance(served.inbox.wait_for_ends(3)[3], Finished)
+        assert served.loop.healthy
 
 
 @pytest.mark.parametrize("where", ["dead", "dead_on_result"])

@@ -187,3 +187,12 @@ def test_every_piece_tells_its_timings_where_asked() -> None:
     assert all(0 <= told - length <= 1 for told, length in zip(counted, lengths, strict=True))
     assert end["timings"]["predicted_n"] == len(REPLY) + 1
     assert ["timings" in chunk for chunk in untold] == [False] * (len(untold) - 1) + [True]
+
+
+def test_text_that_was_held_back_for_a_stop_tells_its_timings_too() -> None:
+    """The reply ends in the beginning of a stop string, so its last piece comes with its end."""
+    stop = REPLY[-2:] + "?"
+    with looping(engine()) as live, streaming(live, timings_per_token=True, stop=[stop]) as lines:
+        chunks = [json.loads(line) for line in lines if line != "[DONE]"]
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == REPLY
+    assert all("timings" in chunk for chunk in chunks)

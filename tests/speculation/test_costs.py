@@ -124,6 +124,12 @@ def table(**changes: Any) -> dict[str, Any]:
         ({"name": "x", "buckets": [table(verify_s={"a": 1})]}, "verify_s", "verify_s is 'a'"),
         ({"name": "x", "buckets": [table(verify_s={"0": 1})]}, "verify_s", "verify_s is 0"),
         ({"name": "x", "buckets": [table(verify_s={"2": -1})]}, "verify_s[2]", "is -1.0"),
+        ({"name": "x", "buckets": [table(verify_s={"9" * 5000: 1})]}, "verify_s", "few digits"),
+        ({"name": "x", "buckets": [table(pipelined_s=10**400)]}, "pipelined_s", "is inf"),
+        ({"name": "x", "buckets": [table(pipelined_s=1e-300)]}, "pipelined_s", "is 1e-300"),
+        ({"name": "x", "buckets": [table(synchronous_s=1e300)]}, "synchronous_s", "1e-09 and"),
+        ("[" * 200_000, "costs", "not JSON"),
+        (f'{{"name": "x", "buckets": {"9" * 5000}}}', "costs", "not JSON"),
     ],
 )
 def test_a_broken_table_is_refused_by_field_value_and_limit(

@@ -20,20 +20,24 @@ class LiveTables:
     """Starts from `stated`."""
 
     def __init__(self, stated: CostTables) -> None:
-        self._stated = stated
+        self._tables = stated
+        self._origin = f"{stated.origin}, refined by the steps since"
         self._greedy, self._sampled = LiveCosts(stated.greedy), LiveCosts(stated.sampled)
         self._num_steps = 0
 
     def observe(self, step: LiveStep, sampled: bool) -> CostTables | None:
         """One more step, with a draw or without. The tables as things are now, every
-        `STEPS_BETWEEN` steps; None in between."""
+        `STEPS_BETWEEN` steps if those said something new; None in between. A table that nothing
+        changed stays the same object."""
         (self._sampled if sampled else self._greedy).observe(step)
         self._num_steps += 1
-        if self._num_steps % STEPS_BETWEEN:
+        if self._num_steps % STEPS_BETWEEN or not (self._greedy.changed or self._sampled.changed):
             return None
-        return replace(
-            self._stated,
-            greedy=self._greedy.costs(),
-            sampled=self._sampled.costs(),
-            origin=f"{self._stated.origin}, refined by the steps since",
+        tables = self._tables
+        self._tables = replace(
+            tables,
+            greedy=self._greedy.costs() if self._greedy.changed else tables.greedy,
+            sampled=self._sampled.costs() if self._sampled.changed else tables.sampled,
+            origin=self._origin,
         )
+        return self._tables

@@ -118,7 +118,8 @@ def serve(
     min_tokens_per_round: Annotated[
         str,
         typer.Option(
-            help="Below this a row stops proposing: priced on this machine, never, or X tokens.",
+            help="What a draft must bring: priced on this machine, nothing (then graded unless a "
+            "policy is given), or X tokens a round (gated).",
             metavar="auto|off|X",
         ),
     ] = "auto",

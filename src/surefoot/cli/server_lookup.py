@@ -16,6 +16,7 @@ from surefoot.runtime.calibration import ASSUMED
 from surefoot.speculation.break_even import RULED_POLICY, server_lookup_config
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.goodput_match import SHORTEST
+from surefoot.speculation.goodput_prices import PriceBook
 
 if TYPE_CHECKING:
     from surefoot.engine.engine import Engine
@@ -115,6 +116,7 @@ class ServerLookup:
 
     def __init__(self, options: LookupOptions) -> None:
         self._options = options
+        self._books: dict[bool, PriceBook] = {}
         self._take(CostTables(ASSUMED, ASSUMED, "assumed until measured here"))
         self._part: PromptLookup | None = None
         self.idle_work: Iterator[None] | None = None
@@ -167,8 +169,13 @@ class ServerLookup:
         self._use(tables)
 
     def _use(self, tables: CostTables) -> None:
+        """Price by these. A book is made anew only for a table that is another."""
+        max_draft = self._options.config.max_draft
+        for sampled, table in ((False, tables.greedy), (True, tables.sampled)):
+            known = self._books.get(sampled)
+            if known is None or known.costs is not table:
+                self._books[sampled] = PriceBook(table, max_draft)
         self._tables = tables
-        self._step_prices = tables.step_prices(self._options.config.max_draft)
 
     def _refine(self, step: LiveStep, sampled: bool) -> None:
         refined = self._live.observe(step, sampled)
@@ -176,7 +183,7 @@ class ServerLookup:
             self._use(refined)
 
     def _price_steps(self, context: int, sampled: bool) -> StepPrices:
-        return self._step_prices(context, sampled)
+        return self._books[sampled].at(context)
 
     def _price(self, context: int, synchronous_ticks: float, sampled: bool) -> tuple[float, ...]:
         max_draft = self._options.config.max_draft

@@ -172,10 +172,14 @@ def table_paths(root: Path, engine: Engine, model: LoadedModel) -> tuple[Path, P
 
 
 def _covers(tables: CostTables, extent: Extent) -> bool:
-    """As wide and as far: shorter contexts than were measured cost what the shortest does."""
+    """As wide, from the narrowest round on, and as far: shorter contexts than were measured cost
+    what the shortest does."""
     return all(
         max(bucket.context or 0 for bucket in table.buckets) >= max(extent.contexts)
-        and all(max(bucket.verify_s) >= extent.widest for bucket in table.buckets)
+        and all(
+            min(bucket.verify_s) <= 2 and max(bucket.verify_s) >= extent.widest
+            for bucket in table.buckets
+        )
         for table in (tables.greedy, tables.sampled)
     )
 

@@ -109,7 +109,13 @@ def writable(root: Path) -> Path:
         with tempfile.TemporaryFile(dir=root):
             return root
     except OSError as error:
-        reason = error.strerror or type(error).__name__
+        return temporary(error)
+
+
+def temporary(error: OSError) -> Path:
+    """A new folder among the system's temporary files, which goes with the program, because the
+    cache failed so. Raises `OSError`."""
+    reason = error.strerror or type(error).__name__
     logger.warning("the cache cannot be written (%s): the model is packed at each start", reason)
     scratch = Path(tempfile.mkdtemp(prefix="surefoot-graphs-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)

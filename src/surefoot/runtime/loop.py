@@ -169,7 +169,7 @@ class EngineLoop:
                 log.exception("a scheduler tick failed; its live requests are failed")
                 self._tell()
                 try:
-                    events = self._scheduler.fail_all(EngineError("the scheduler failed"))
+                    events = self._fail_open()
                 except Exception as error:
                     self._give_up(error)
                     return
@@ -204,18 +204,27 @@ class EngineLoop:
         if not (submitted or cancelled or self._scheduler.has_work):
             self._work_idly()
             return []
-        refused: list[Event] = []
         for request in submitted:
             try:
                 self._scheduler.add(request)
             except SurefootError as error:
-                refused.append(Failed(request.request_id, error))
+                self._untold.append(Failed(request.request_id, error))
         for request_id in cancelled:
             self._scheduler.cancel(request_id)
-        events = refused + self._scheduler.tick(self._tell)
+        events = self._scheduler.tick(self._tell)
         if not self._scheduler.has_work:
             self._scheduler.check()
         return events
+
+    def _fail_open(self) -> list[Event]:
+        """The events that end every request which the scheduler had, or lost before it had it."""
+        error = EngineError("the scheduler failed")
+        events = self._scheduler.fail_all(error)
+        told = {event.request_id for event in events if not isinstance(event, TokensEmitted)}
+        with self._changed:
+            told.update(request.request_id for request in self._submitted)
+            lost = [request_id for request_id in self._inboxes if request_id not in told]
+        return events + _failures(lost, error)
 
     def _work_idly(self) -> None:
         assert self._idle_work is not None, "woken without work"

@@ -62,10 +62,11 @@ class Roster:
             row = self.waiting.pop()
             for each in self._making_way_for(row) or ():
                 self.set_aside(each, stored)
+            # Running before anything can fail: `clear` must find it.
+            self.running[row.row_id] = row
             self.storage.admit(row, self.waiting)
             if row.clock.admitted is None:
                 row.clock.admitted = self._clock()
-            self.running[row.row_id] = row
 
     def set_aside(self, row: Row, stored: InFlight | None) -> None:
         """A running row gives up its window and waits again, before others of its priority."""

@@ -187,7 +187,8 @@ async def reply_chunks(
         if isinstance(event, TokensEmitted):
             ids, logprobs, so_far = event.token_ids, event.logprobs, event.timings
         else:
-            ids, logprobs, so_far = (), None, None
+            so_far = event.timings if job.rows[index].timings_per_token else None
+            ids, logprobs = (), None
         if event.text or logprobs:
             delta = chunk(form.delta(index, event.text, ids, logprobs))
             if so_far is not None:

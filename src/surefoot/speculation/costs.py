@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from surefoot.errors import ConfigError
+
+LEAST_S, MOST_S = 1e-9, 1e6
+"""Seconds of a step that a table may state: within them any two have a finite ratio."""
+WIDTH_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,7 @@ class StepCosts:
         seconds}}]}`; other keys are ignored. Raises `ConfigError`."""
         try:
             table = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"the cost table is not JSON: {error}", param="costs") from error
         if not isinstance(table, dict):
             raise _refusal("costs", type(table).__name__, "a JSON object")
@@ -176,8 +181,8 @@ def _bucket_from_json(bucket: Any) -> CostBucket:
         raise _refusal("verify_s", widths, "an object of seconds by width")
     verify_s: dict[int, float] = {}
     for width, seconds in widths.items():
-        if not width.isdecimal():
-            raise _refusal("verify_s", width, "keyed by widths of at least 1")
+        if not width.isdecimal() or len(width) > WIDTH_DIGITS:
+            raise _refusal("verify_s", width, "keyed by widths of at least 1, in few digits")
         verify_s[int(width)] = _seconds(f"verify_s[{width}]", seconds)
     return CostBucket(
         context,
@@ -190,13 +195,18 @@ def _bucket_from_json(bucket: Any) -> CostBucket:
 def _seconds(field: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _refusal(field, value, "a number of seconds")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _require_seconds(field: str, seconds: float) -> None:
     if not (math.isfinite(seconds) and seconds > 0):
         raise _refusal(field, seconds, "finite and more than 0 seconds")
+    if not LEAST_S <= seconds <= MOST_S:
+        raise _refusal(field, seconds, f"between {LEAST_S:g} and {MOST_S:g} seconds")
 
 
 def _refusal(field: str, value: object, limit: str) -> ConfigError:
-    return ConfigError(f"{field} is {value!r}; it must be {limit}", param=field)
+    return ConfigError(f"{field} is {reprlib.repr(value)}; it must be {limit}", param=field)

@@ -27,7 +27,8 @@ PULL = 0.02
 #: A proposal is not worked out beyond the first token that it reaches with less chance than this.
 LEAST_CHANCE = 0.02
 
-_LOG = (0.0, *(math.log(number) for number in range(1, 4096)))
+MAX_LOGGED = 4095
+_LOG = (0.0, *(math.log(number) for number in range(1, MAX_LOGGED + 1)))
 
 Features = tuple[float, float, float, float, float, float]
 
@@ -72,10 +73,17 @@ class RowChances:
         self._num_seen += 1
 
     def landing(self, sights: Iterable[Sight]) -> list[float]:
-        """`[i]`: the chance that the first `i + 1` of a proposal's tokens all come true."""
+        """`[i]`: the chance that the first `i + 1` of a proposal's tokens all come true. The sum of
+        `ServerPrior.chance`, term by term: a row asks this at each of its tokens."""
+        constant, of_run, of_rate, of_share, of_rivals, of_frequency = self._prior.weights
+        own_rate = of_rate * (self._num_landed / self._num_seen)
         together, chances = 1.0, []
-        for sight in sights:
-            together *= self._prior.chance(self._features(sight))
+        for run, num_rivals, num_agreeing, frequency in sights:
+            logit = constant + of_run * _LOG[run if run < MAX_RUN else MAX_RUN] + own_rate
+            logit += of_share * (num_agreeing / num_rivals)
+            logit += of_rivals * _LOG[num_rivals]
+            logit += of_frequency * _LOG[frequency + 1 if frequency < MAX_LOGGED else MAX_LOGGED]
+            together *= 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, logit))))
             if together < LEAST_CHANCE:
                 break
             chances.append(together)
@@ -88,5 +96,5 @@ class RowChances:
             self._num_landed / self._num_seen,
             sight.num_agreeing / sight.num_rivals,
             _LOG[sight.num_rivals],
-            _LOG[min(1 + sight.frequency, len(_LOG) - 1)],
+            _LOG[min(1 + sight.frequency, MAX_LOGGED)],
         )

@@ -47,11 +47,11 @@ class PriceBook:
     """`StepPrices` of every bucket of `costs`."""
 
     def __init__(self, costs: StepCosts, max_draft: int) -> None:
-        self._costs = costs
+        self.costs = costs
         self._prices = {
             bucket.context: StepPrices.of(bucket, max_draft) for bucket in costs.buckets
         }
 
     def at(self, context: int) -> StepPrices:
         """The prices of the bucket nearest to `context` tokens."""
-        return self._prices[self._costs.bucket_for(context).context]
+        return self._prices[self.costs.bucket_for(context).context]

@@ -66,6 +66,12 @@ class LiveCosts:
         self._factors: dict[tuple[int | None, StepKind, int], deque[float]] = {}
         self._pace: deque[float] = deque(maxlen=PACE_STEPS)
         self._num_unpaced = 0
+        self._changed = False
+
+    @property
+    def changed(self) -> bool:
+        """Something was seen that the last `costs` did not know."""
+        return self._changed
 
     def observe(self, step: LiveStep) -> None:
         """One more step. Seconds that are not more than 0 are ignored."""
@@ -84,9 +90,11 @@ class LiveCosts:
         key = (bucket.context, step.kind, width)
         times = self._factors.setdefault(key, deque(maxlen=REMEMBERED))
         times.append(factor / median(self._pace))
+        self._changed = True
 
     def costs(self) -> StepCosts:
         """The table as things are now."""
+        self._changed = False
         return replace(self._stated, buckets=tuple(map(self._refined, self._stated.buckets)))
 
     def _refined(self, bucket: CostBucket) -> CostBucket:
