@@ -42,6 +42,8 @@ class BlockPlaces:
 
     def save(self, window: int, num_blocks: int) -> list[tuple[int, int]]:
         """The `(position, block)` of up to so many of these, which count as saved now."""
+        if not self._unsaved[window]:
+            return []
         here = self._positions.get(window, {})
         unsaved = ((p, b) for b, p in here.items() if b not in self._saved)
         chosen = list(islice(unsaved, num_blocks))
