@@ -3,8 +3,9 @@
     python benchmarks/goodput_report.py docs/benchmark_results/replay-goodput-2026-11-29
 
 Reads `traces/varied*.jsonl.gz` of the folder (`varied` was tuned on, `varied_heldout` was not
-looked at while tuning), this machine's tables from `docs/benchmark_results/replay-2026-11-29` and
-the stated ones of `tests/data/costs`; writes `report.md` and, by `goodput_plots`, the plots. No
+looked at while tuning, both by replies of the default model), this machine's tables from the folder
+or, without any, the default model's from `docs/benchmark_results/replay-2026-11-29`, and the stated
+ones of `tests/data/costs`; writes `report.md` and, by `goodput_plots`, the plots. No
 model and no clock: the same numbers everywhere. Imports the package: replay is part of it.
 """
 
@@ -61,10 +62,17 @@ class Cost:
         return self.plain_cost / self.cost
 
 
-def tables(sampled: bool) -> list[StepCosts]:
+OWN_GREEDY, OWN_SAMPLED = "two-avx2-cores.json", "two-avx2-cores-sampled.json"
+
+
+def tables(folder: Path, sampled: bool) -> list[StepCosts]:
     """This machine's table for the kind of trace, then the stated ones."""
-    name = "two-avx2-cores-sampled.json" if sampled else "two-avx2-cores.json"
-    return [load_costs(OWN / name), *(load_costs(path) for path in sorted(STATED.glob("*.json")))]
+    own = (folder if has_tables(folder) else OWN) / (OWN_SAMPLED if sampled else OWN_GREEDY)
+    return [load_costs(path) for path in [own, *sorted(STATED.glob("*.json"))]]
+
+
+def has_tables(folder: Path) -> bool:
+    return (folder / OWN_GREEDY).exists()
 
 
 def widened(costs: StepCosts, widest: int) -> StepCosts:
@@ -157,13 +165,13 @@ def earlier_sections() -> list[str]:
     """The replies that the server's present policy was chosen and checked by."""
     lines = []
     for path in sorted((OWN / "traces").glob("*.jsonl")):
-        costs = tables(path.stem.endswith("sampled"))
+        costs = tables(OWN, path.stem.endswith("sampled"))
         found = [Measured.of(read_traces(path), table) for table in costs]
         lines += section(path.stem, found)
     return lines
 
 
-def wide_section(files: dict[str, list[Trace]]) -> list[str]:
+def wide_section(folder: Path, files: dict[str, list[Trace]]) -> list[str]:
     """GOODPUT with wider drafts: the stated tables as far as they were measured, this machine's on
     the line through its last widths."""
     lines = [
@@ -171,7 +179,7 @@ def wide_section(files: dict[str, list[Trace]]) -> list[str]:
         "|---|---|" + "---:|" * (1 + len(WIDE)),
     ]
     for name, traces in files.items():
-        for costs in tables("sampled" in name):
+        for costs in tables(folder, "sampled" in name):
             own = not costs.name.startswith("gb10")
             cells = []
             for max_draft in (7, *WIDE):
@@ -206,21 +214,23 @@ INTRODUCTION = """# Replay: GOODPUT on varied prompts
 
 `python benchmarks/goodput_report.py {folder}`
 
-Change of speed against plain decoding, by recorded replies of the default model to 64 prompts of
+Change of speed against plain decoding, by recorded replies of {model} to 64 prompts of
 eight kinds (`benchmarks/workloads/varied*.json`), greedy and with two seeds at temperature 0.8,
 top-p 0.95. Every second prompt of each kind was held out: the split was made before the policy was
-tuned. Its replies were replayed twice: the first time GOODPUT looked up runs of two tokens or more,
-then the ablations on the tuned half (`docs/adr/0006-goodput.md`) said to look single tokens up too.
-Nothing was changed for what the held-out half showed. `gated` and `graded` are the command
-line's policies; `server-gated` is what a server runs by default. The hindsight optimum is the
-cheapest any schedule could have had with prefixes of the same lookups, knowing the reply; GOODPUT
-may pass it where text repeats itself in a short period, because its proposals run on.
+tuned, by replies of SmolLM2-135M. Those of the held-out half were replayed twice: the first time
+GOODPUT looked up runs of two tokens or more, then the ablations on the tuned half
+(`docs/adr/0006-goodput.md`) said to look single tokens up too. Nothing was changed for what the
+held-out half showed. `gated` and `graded` are the command line's policies; `server-gated` is GATED
+under a server's break-even rule. The hindsight optimum is the cheapest any schedule could have had
+with prefixes of the same lookups, knowing the reply; GOODPUT may pass it where text repeats itself
+in a short period, because its proposals run on.
 """
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    parts = [INTRODUCTION.format(folder=folder.as_posix())]
+    model = tables(folder, False)[0].name.removesuffix(" greedy")
+    parts = [INTRODUCTION.format(folder=folder.as_posix(), model=model)]
     held_out: dict[str, list[Measured]] = {}
     for title, stem in SETS:
         files = {
@@ -228,14 +238,15 @@ def main() -> None:
             for kind in ("greedy", "sampled")
         }
         measured = {
-            kind: [Measured.of(traces, costs) for costs in tables(kind == "sampled")]
+            kind: [Measured.of(traces, costs) for costs in tables(folder, kind == "sampled")]
             for kind, traces in files.items()
         }
         parts += [f"## {title}\n", *sections(measured)]
-        parts += ["### Wider drafts\n", *wide_section(files), ""]
+        parts += ["### Wider drafts\n", *wide_section(folder, files), ""]
         parts += ["### What the unluckiest reply lost\n", *worst_replies(measured), ""]
         held_out = measured
-    parts += ["## Earlier prompts (tuned on too)\n", *earlier_sections()]
+    if not has_tables(folder):
+        parts += ["## Earlier prompts (tuned on too)\n", *earlier_sections()]
     parts += ["## Plots\n", *goodput_plots.draw(folder, held_out)]
     (folder / "report.md").write_text("\n".join(parts) + "\n")
 
