@@ -70,8 +70,12 @@ def test_what_is_saved_ahead_stays_and_is_not_saved_again() -> None:
 
 def test_a_dropped_block_is_nowhere_and_may_come_again() -> None:
     places = three_in_two()
+    assert not places.drop(2)
+    places.put(2, 1, 16)
     places.leave(0)
-    places.drop(7)
+    assert places.drop(5)
+    places.put(5, 0, 16)
+    assert not places.drop(7)
     places.check({2, 5})
     assert not places.is_in(7, 1)
     places.put(7, 1, 0)

@@ -99,7 +99,7 @@ def test_what_a_window_held_is_saved_before_another_row_writes_there() -> None:
 
 def test_a_clean_window_is_kept_ready_while_rows_run() -> None:
     """Two conversations lie in two of three windows: the third is clean until a row takes it; then
-    the one that has least is saved, two blocks a step, and found in place or in its memory."""
+    the one that has least is saved, a block a step, and found in place or in its memory."""
     engine = paged_engine(num_windows=3)
     run = paged_run(engine)
     other = tuple(range(200, 280))
@@ -108,13 +108,26 @@ def test_a_clean_window_is_kept_ready_while_rows_run() -> None:
     assert engine.blocks == {}
     run.add(request(3, (5, 5), 30))
     run.tick(1)
-    assert len(engine.blocks) == 2
+    assert len(engine.blocks) == 1
     run.tick(8)
     assert len(engine.blocks) == 2
     run.finish().add(request(4, (9, 9), 4), request(5, (*LONG, 1), 4)).finish()
     assert cached(run, 5) == 32
     for number, prompt in ((4, (9, 9)), (5, (*LONG, 1))):
         assert run.tokens(number) == alone(engine, request(number, prompt, 4))
+
+
+def test_a_block_that_makes_way_gives_its_memory_back() -> None:
+    """One window and room for two blocks: what was saved of the first prompt makes way for what the
+    third computes, which lies in the window alone."""
+    engine = paged_engine(num_windows=1, num_blocks=2)
+    run = paged_run(engine)
+    run.add(request(1, LONG, 1)).finish().add(request(2, (5, 5), 1)).finish()
+    assert len(engine.blocks) == 2
+    run.add(request(3, tuple(reversed(LONG)), 1)).finish()
+    assert (engine.blocks, num_known(run)) == ({}, 2)
+    run.add(request(4, tuple(reversed(LONG)), 1)).finish()
+    assert cached(run, 4) == 32
 
 
 def test_a_row_copies_from_a_running_rows_window() -> None:

@@ -80,12 +80,15 @@ class BlockPlaces:
             self._windows[block].remove(window)
         return saved
 
-    def drop(self, block: int) -> None:
-        """The content is not needed any more, wherever it is."""
+    def drop(self, block: int) -> bool:
+        """The content is not needed any more, wherever it is. Whether the block's own memory has
+        it."""
+        saved = block in self._saved
         for window in self._windows.pop(block):
-            self._unsaved[window] -= block not in self._saved
+            self._unsaved[window] -= not saved
             del self._positions[window][block]
         self._saved.discard(block)
+        return saved
 
     def _mark_saved(self, block: int) -> None:
         self._saved.add(block)

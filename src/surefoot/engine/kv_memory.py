@@ -61,14 +61,15 @@ class KvMemory:
                 give_back(buffer, begin, end - begin)
 
 
-def map_floats(count: int) -> mmap.mmap:
-    """Private memory for `count` float32, in pages of the usual size."""
+def map_floats(count: int, dense: bool = False) -> mmap.mmap:
+    """Private memory for `count` float32, in pages of the usual size. `dense`: it is written from
+    its beginning on, and may be had in huge pages."""
     num_bytes = 4 * count
     if not hasattr(mmap, "MAP_ANONYMOUS"):
         return mmap.mmap(-1, num_bytes)
     buffer = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        buffer.madvise(mmap.MADV_NOHUGEPAGE)
+        buffer.madvise(mmap.MADV_HUGEPAGE if dense else mmap.MADV_NOHUGEPAGE)
     return buffer
 
 

@@ -17,9 +17,10 @@ from surefoot.cache.prefix_index import BlockHash, Place, PrefixIndex, Tip, blak
 from surefoot.core.step import BlockSource, BlockStore
 from surefoot.scheduling.row import Row
 
-BLOCKS_AHEAD = 2
-"""Saved with each committed step while no free window is clean: 0.1 ms each for the default model.
-All of a long conversation at once takes that from the steps of others."""
+BLOCKS_AHEAD = 1
+"""Saved with each committed step while no free window is clean: 0.1 to 0.5 ms for the default
+model. A conversation is saved in a sixteenth as many steps as it has tokens; all of a long one at
+once would take that from the steps of others."""
 
 
 @dataclass(slots=True)
@@ -191,7 +192,9 @@ class PrefixCache:
         block = self._pool.reuse()
         if block is not None:
             self._index.remove(block)
-            self._places.drop(block)
+            if self._places.drop(block):
+                # Its new content lies in a window: its memory is not in use until that is saved.
+                self._store.release_blocks([block])
         return block
 
     def _save(self, window: int, copies: Sequence[tuple[int, int]]) -> None:
