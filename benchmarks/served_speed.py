@@ -136,6 +136,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--out", type=Path, help="a folder that must not exist yet")
     args = parser.parse_args()
+    if args.out and args.out.exists():
+        parser.error(f"--out is {args.out}, which exists; nothing is measured to be thrown away")
     with exclusive():
         records = measure(args)
     report = f"{describe_machine(args.threads)}; {args.model.name}\n\n{table(records)}\n"
