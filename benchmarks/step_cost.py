@@ -308,6 +308,8 @@ def main() -> None:
     if args.worker:
         serve_worker(args)
         return
+    if args.out and args.out.exists():
+        parser.error(f"--out is {args.out}, which exists; nothing is measured to be thrown away")
     arms = ["surefoot"]
     try:
         import llama_cpp  # noqa: F401
