@@ -269,10 +269,10 @@ def test_goodput_has_no_threshold_to_give() -> None:
 
 
 def test_goodputs_rows_are_priced_by_the_tables_and_by_what_replaces_them() -> None:
-    book = TABLES.step_prices(3)
-    assert book(256, False).verify == pytest.approx((0.0, 1.25, 1.5, 1.75, 2.0))
-    assert book(256, True).verify == pytest.approx((0.0, 1.0, 1.2, 1.4, 1.6))
-    assert book(256, False).exit_cost == pytest.approx(0.25)
+    at = TABLES.price_books(3).at
+    assert at(256, False).verify == pytest.approx((0.0, 1.25, 1.5, 1.75, 2.0))
+    assert at(256, True).verify == pytest.approx((0.0, 1.0, 1.2, 1.4, 1.6))
+    assert at(256, False).exit_cost == pytest.approx(0.25)
 
 
 def test_the_summary_of_goodput() -> None:

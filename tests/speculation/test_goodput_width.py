@@ -168,6 +168,33 @@ def test_chances_follow_the_shipped_weights() -> None:
     )
 
 
+SIGHTS = st.builds(
+    lambda run, rivals, agreeing, frequency: Sight(run, rivals, min(agreeing, rivals), frequency),
+    st.integers(1, 40),
+    st.integers(1, 8),
+    st.integers(0, 8),
+    st.integers(0, 5000),
+)
+
+
+@given(st.lists(SIGHTS, min_size=1, max_size=15), st.integers(0, 20), st.integers(0, 20))
+def test_landing_is_the_models_chances_one_after_the_other(
+    sights: list[Sight], landed: int, missed: int
+) -> None:
+    """Bit for bit: it is the same sum, written out."""
+    prior = ServerPrior()
+    chances = RowChances(prior)
+    for hit in [True] * landed + [False] * missed:
+        chances.record(DOUBTFUL, hit)
+    together, wanted = 1.0, []
+    for sight in sights:
+        together *= prior.chance(chances._features(sight))
+        if together < LEAST_CHANCE:
+            break
+        wanted.append(together)
+    assert chances.landing(sights) == wanted
+
+
 def test_a_long_agreed_run_is_almost_certain_and_a_disputed_one_is_not() -> None:
     row = RowChances(ServerPrior())
     sure = row.landing([SURE] * 3)

@@ -128,4 +128,4 @@ def _stored_or_assumed(
     from surefoot.runtime.calibration import ASSUMED
 
     stored = stored_tables(store.costs, engine, model, max_draft)
-    return (stored or CostTables(ASSUMED, ASSUMED, "assumed")).step_prices(max_draft)
+    return (stored or CostTables(ASSUMED, ASSUMED, "assumed")).price_books(max_draft).at

@@ -16,14 +16,12 @@ from surefoot.runtime.calibration import ASSUMED
 from surefoot.speculation.break_even import RULED_POLICY, server_lookup_config
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.goodput_match import SHORTEST
-from surefoot.speculation.goodput_prices import PriceBook
 
 if TYPE_CHECKING:
     from surefoot.engine.engine import Engine
     from surefoot.loading.model import LoadedModel
     from surefoot.loading.store import ModelStore
     from surefoot.scheduling.prompt_lookup import PromptLookup
-    from surefoot.speculation.goodput_prices import StepPrices
     from surefoot.speculation.live_costs import LiveStep
 
 
@@ -116,8 +114,9 @@ class ServerLookup:
 
     def __init__(self, options: LookupOptions) -> None:
         self._options = options
-        self._books: dict[bool, PriceBook] = {}
-        self._take(CostTables(ASSUMED, ASSUMED, "assumed until measured here"))
+        assumed = CostTables(ASSUMED, ASSUMED, "assumed until measured here")
+        self._books = assumed.price_books(options.config.max_draft)
+        self._take(assumed)
         self._part: PromptLookup | None = None
         self.idle_work: Iterator[None] | None = None
 
@@ -158,7 +157,7 @@ class ServerLookup:
             options.config,
             max_batch=options.max_batch,
             round_costs=self._price if ruled or options.config.prices_rounds else None,
-            step_prices=self._price_steps if options.config.prices_rounds else None,
+            step_prices=self._books.at if options.config.prices_rounds else None,
             on_step=self._refine if options.config.prices_rounds else None,
         )
         return self._part
@@ -169,21 +168,13 @@ class ServerLookup:
         self._use(tables)
 
     def _use(self, tables: CostTables) -> None:
-        """Price by these. A book is made anew only for a table that is another."""
-        max_draft = self._options.config.max_draft
-        for sampled, table in ((False, tables.greedy), (True, tables.sampled)):
-            known = self._books.get(sampled)
-            if known is None or known.costs is not table:
-                self._books[sampled] = PriceBook(table, max_draft)
+        self._books.use(tables.greedy, tables.sampled)
         self._tables = tables
 
     def _refine(self, step: LiveStep, sampled: bool) -> None:
         refined = self._live.observe(step, sampled)
         if refined is not None:
             self._use(refined)
-
-    def _price_steps(self, context: int, sampled: bool) -> StepPrices:
-        return self._books[sampled].at(context)
 
     def _price(self, context: int, synchronous_ticks: float, sampled: bool) -> tuple[float, ...]:
         max_draft = self._options.config.max_draft

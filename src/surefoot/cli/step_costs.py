@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from surefoot.cli.console import say
 from surefoot.errors import ConfigError
 from surefoot.speculation.costs import StepCosts, load_costs, save_costs
-from surefoot.speculation.goodput_prices import PriceBook, StepPrices
+from surefoot.speculation.goodput_prices import PriceBooks
 
 if TYPE_CHECKING:
     from surefoot.engine.engine import Engine
@@ -50,10 +50,9 @@ class CostTables:
 
         return price
 
-    def step_prices(self, max_draft: int) -> Callable[[int, bool], StepPrices]:
-        """`scheduling.prompt_lookup.StepPricesAt` over these tables."""
-        greedy, sampled = (PriceBook(table, max_draft) for table in (self.greedy, self.sampled))
-        return lambda context, draws: (sampled if draws else greedy).at(context)
+    def price_books(self, max_draft: int) -> PriceBooks:
+        """What steps cost by these tables, for drafts of up to `max_draft` tokens."""
+        return PriceBooks(max_draft, self.greedy, self.sampled)
 
 
 def cost_tables(root: Path, engine: Engine, model: LoadedModel, max_draft: int) -> CostTables:

@@ -18,6 +18,7 @@ from surefoot.config import EngineConfig
 from surefoot.core.step import BlockSource, FromStep, RowPlan, RowResult, StepPlan, StepResult
 from surefoot.engine.block_memory import BlockMemory
 from surefoot.engine.executor import Executor, PendingStep
+from surefoot.engine.graph_cache import temporary
 from surefoot.engine.kv_memory import KvMemory
 from surefoot.engine.mapped_pages import give_back_mapped
 from surefoot.engine.packed_graph import PackedGraph, discard_packed, open_packed
@@ -148,7 +149,8 @@ class Engine:
     def _open(
         self, weights: WeightSource, fingerprint: str, cache_root: Path
     ) -> tuple[PackedGraph, JointSession]:
-        """The packed graph and its one-row session; a cached file that does not load is rebuilt."""
+        """The packed graph and its one-row session. A cached file that does not load is rebuilt;
+        where what is missing may not be written all is made in a temporary folder."""
         level, threads = self.config.accuracy_level, self.config.num_threads
         for attempt in range(2):
             self._graph = open_packed(cache_root, fingerprint, self.spec, weights, level, threads)
@@ -156,7 +158,9 @@ class Engine:
                 return self._graph, self._open_session(1)
             except (OSError, MemoryError) as error:
                 self._graph.close()
-                raise EngineError(f"the packed graph cannot be opened: {error}") from error
+                if attempt or isinstance(error, MemoryError):
+                    raise EngineError(f"the packed graph cannot be opened: {error}") from error
+                cache_root = temporary(error)
             except Exception as error:
                 self._graph.close()
                 reason = str(error).splitlines()[0]

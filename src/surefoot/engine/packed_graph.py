@@ -27,7 +27,6 @@ from surefoot.engine.graph_cache import (
     hold,
     remove_unless_held,
     sweep,
-    temporary,
     writable,
 )
 from surefoot.errors import EngineError, SurefootError
@@ -81,17 +80,6 @@ class PackedGraph:
         write_atomically(path, content)
         return path
 
-    def refusal(self) -> OSError | None:
-        """Why the graph of one row can neither be read nor be written here, if so. Other faults
-        show when it is loaded."""
-        try:
-            self.rows_path(1)
-        except OSError as error:
-            return error
-        except Exception:
-            logger.debug("the graph of one row cannot be derived", exc_info=True)
-        return None
-
     def forget_rows(self, num_rows: int) -> None:
         """The derived file does not load: it is derived anew when asked for again."""
         for path in self._rows_files(num_rows):
@@ -119,13 +107,7 @@ def open_packed(
         directory = cache_root / key
         held = _hold_whole(directory)
         if held is not None:
-            graph = PackedGraph(directory, held, spec, accuracy_level)
-            error = graph.refusal()
-            if error is None:
-                return graph
-            graph.close()
-            cache_root = temporary(error)
-            continue
+            return PackedGraph(directory, held, spec, accuracy_level)
         cache_root = writable(cache_root)
         directory = cache_root / key
         sweep(cache_root, _is_outdated)

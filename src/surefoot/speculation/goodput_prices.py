@@ -55,3 +55,21 @@ class PriceBook:
     def at(self, context: int) -> StepPrices:
         """The prices of the bucket nearest to `context` tokens."""
         return self._prices[self.costs.bucket_for(context).context]
+
+
+class PriceBooks:
+    """The books of a machine's two tables, without a draw at each position and with one."""
+
+    def __init__(self, max_draft: int, greedy: StepCosts, sampled: StepCosts) -> None:
+        self._max_draft = max_draft
+        self._books = {False: PriceBook(greedy, max_draft), True: PriceBook(sampled, max_draft)}
+
+    def use(self, greedy: StepCosts, sampled: StepCosts) -> None:
+        """Price by these from now on. A table that is the same object keeps its book."""
+        for draws, costs in ((False, greedy), (True, sampled)):
+            if self._books[draws].costs is not costs:
+                self._books[draws] = PriceBook(costs, self._max_draft)
+
+    def at(self, context: int, sampled: bool) -> StepPrices:
+        """The prices near `context` tokens; `sampled`: for a row whose tokens are drawn."""
+        return self._books[sampled].at(context)
