@@ -34,20 +34,35 @@ if TYPE_CHECKING:
     from surefoot.cli.storage_flags import StorageOptions
 
 
+Prompt = Annotated[str, typer.Option("--prompt", "-p", help="'-' reads it from stdin.")]
+MaxTokens = Annotated[
+    int, typer.Option("--max-tokens", "-n", help="Tokens of the reply at most.", min=1)
+]
+Stop = Annotated[list[str] | None, typer.Option(help="End before this text.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Continue the text; no chat template.")]
+Lookup = Annotated[bool, typer.Option("--prompt-lookup", help="Draft tokens from the context.")]
+RecordTo = Annotated[
+    Path | None, typer.Option("--record", help="Append the reply's trace to this file.")
+]
+CheckParity = Annotated[
+    bool,
+    typer.Option(
+        "--check-parity",
+        help="Decode plainly too, and fail where prompt lookup says something else.",
+    ),
+]
+
+
 def generate(
-    prompt: Annotated[str, typer.Option("--prompt", "-p", help="'-' reads it from stdin.")],
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", "-n", help="Tokens of the reply at most.", min=1)
-    ] = 256,
+    prompt: Prompt,
+    max_tokens: MaxTokens = 256,
     temperature: flags.Temperature = 0.0,
     top_k: flags.TopK = 0,
     top_p: flags.TopP = 1.0,
     seed: flags.Seed = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text.")] = None,
+    stop: Stop = None,
     system: flags.System = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the text; no chat template.")
-    ] = False,
+    raw: Raw = False,
     model: flags.Model = "default",
     context: flags.Context = None,
     threads: flags.Threads = None,
@@ -55,23 +70,13 @@ def generate(
     pre_tokenizer: flags.PreTokenizer = None,
     quantize: flags.QuantizeTo = None,
     chat_template: flags.ChatTemplateFile = None,
-    prompt_lookup: Annotated[
-        bool, typer.Option("--prompt-lookup", help="Draft tokens from the context.")
-    ] = False,
+    prompt_lookup: Lookup = False,
     policy: DraftPolicyName = None,
     draft_max: DraftMax = None,
     ngram_min: NgramMin = 2,
     ngram_max: NgramMax = 3,
-    record_to: Annotated[
-        Path | None, typer.Option("--record", help="Append the reply's trace to this file.")
-    ] = None,
-    check_parity: Annotated[
-        bool,
-        typer.Option(
-            "--check-parity",
-            help="Decode plainly too, and fail where prompt lookup says something else.",
-        ),
-    ] = False,
+    record_to: RecordTo = None,
+    check_parity: CheckParity = False,
 ) -> None:
     """Write a reply to stdout as it is made, and its speed to stderr."""
     text = sys.stdin.read() if prompt == "-" else prompt

@@ -9,18 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from surefoot.cli import options as flags
+from surefoot.cli import serve_flags as own
 from surefoot.cli import storage_flags
 from surefoot.cli.console import say
 from surefoot.cli.flag_names import FLAG_NAMES, naming_flags
 from surefoot.cli.limit_flags import LIMIT_FLAG_NAMES, Values, limits_from, with_limit_flags
 from surefoot.cli.lookup_flags import DraftMax, DraftPolicyName, NgramMax, NgramMin, lookup_config
+from surefoot.cli.serve_flags import LogFormat, LogLevel
 from surefoot.cli.server_lookup import (
     DraftKind,
     LookupOptions,
@@ -50,88 +48,42 @@ class Serving:
     storage: StorageOptions | None = None
 
 
-class LogFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
 @with_limit_flags
 def serve(
     limits: Values,
     model: flags.Model = "default",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes any free one.")] = 8080,
-    alias: Annotated[
-        list[str] | None,
-        typer.Option(help="A name clients may use for the model; the first is the one shown."),
-    ] = None,
-    parallel: Annotated[int, typer.Option(help="Requests decoded at once (1 to 64).")] = 4,
+    host: own.Host = "127.0.0.1",
+    port: own.Port = 8080,
+    alias: own.Alias = None,
+    parallel: own.Parallel = 4,
     context: flags.Context = None,
     threads: flags.Threads = None,
-    prefill_chunk_size: Annotated[
-        str, typer.Option(help="Prompt tokens read in one step, or auto.", metavar="N|auto")
-    ] = "auto",
+    prefill_chunk_size: own.PrefillChunkSize = "auto",
     deterministic: flags.Deterministic = False,
     pre_tokenizer: flags.PreTokenizer = None,
     quantize: flags.QuantizeTo = None,
     chat_template: flags.ChatTemplateFile = None,
-    api_key: Annotated[
-        list[str] | None, typer.Option(help="Ask clients for this key (repeatable).")
-    ] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option(help="Keys, one a line; # begins a comment.")
-    ] = None,
-    cors_origin: Annotated[
-        list[str] | None,
-        typer.Option(help="A web page's origin that may call this server (repeatable)."),
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="A further Host header to answer to (repeatable; when on loopback)."),
-    ] = None,
-    max_queue_depth: Annotated[int, typer.Option(help="Requests that may wait.")] = 256,
+    api_key: own.ApiKey = None,
+    api_key_file: own.ApiKeyFile = None,
+    cors_origin: own.CorsOrigin = None,
+    allowed_host: own.AllowedHost = None,
+    max_queue_depth: own.MaxQueueDepth = 256,
     queue_timeout: storage_flags.QueueTimeout = 0.0,
     decode_storage_backend: storage_flags.Backend = None,
     kv_cache_budget: storage_flags.Budget = "auto",
     no_prompt_cache: storage_flags.NoPromptCache = False,
     enable_preemption: storage_flags.EnablePreemption = False,
-    drain_timeout: Annotated[
-        float, typer.Option(help="Seconds that replies may take to finish at the end.")
-    ] = 30.0,
-    draft_kind: Annotated[
-        DraftKind, typer.Option(help="How tokens are proposed.")
-    ] = DraftKind.PROMPT_LOOKUP,
+    drain_timeout: own.DrainTimeout = 30.0,
+    draft_kind: own.Kind = DraftKind.PROMPT_LOOKUP,
     policy: DraftPolicyName = None,
     draft_max: DraftMax = None,
     ngram_min: NgramMin = 2,
     ngram_max: NgramMax = 3,
-    prompt_lookup_max_batch: Annotated[
-        int, typer.Option(help="Propose while at most this many rows decode (1 to 64).")
-    ] = 2,
-    min_tokens_per_round: Annotated[
-        str,
-        typer.Option(
-            help="What a draft must bring: priced on this machine, nothing (then graded unless a "
-            "policy is given), or X tokens a round (gated).",
-            metavar="auto|off|X",
-        ),
-    ] = "auto",
-    adaptive: Annotated[
-        bool,
-        typer.Option(
-            "--prompt-lookup-adaptive/--no-prompt-lookup-adaptive",
-            help="Stop where drafts miss; without it every match proposes in full.",
-        ),
-    ] = True,
-    log_level: Annotated[LogLevel, typer.Option(help="What to log.")] = LogLevel.INFO,
-    log_format: Annotated[LogFormat, typer.Option(help="How to log it.")] = LogFormat.TEXT,
+    prompt_lookup_max_batch: own.MaxBatch = 2,
+    min_tokens_per_round: own.MinTokensPerRound = "auto",
+    adaptive: own.Adaptive = True,
+    log_level: own.Level = LogLevel.INFO,
+    log_format: own.Format = LogFormat.TEXT,
 ) -> None:
     """Serve a model over the OpenAI HTTP API."""
     set_up_logging(log_level, log_format)
