@@ -59,7 +59,8 @@ class ScriptedEngine:
 
     `blocks` holds, for each stored block, the tokens from the sequence's beginning to the block's
     end: what its KV depends on. `loaded` records `(window, positions)` of each load that brings
-    any, `copied` counts the blocks copied by them.
+    any, `copied` counts the blocks copied by them. `touched` is how many positions of each window
+    have memory.
     `plans` and `released` record what was asked, `log` both in order. With `manual` True a result
     is ready only after `finish_step()`; `waiting` is set once somebody blocks on it.
     """
@@ -85,6 +86,7 @@ class ScriptedEngine:
         self.released: list[int] = []
         self.log: list[str] = []
         self.windows = [Window() for _ in range(num_windows)]
+        self.touched = [0] * num_windows
         self.num_blocks = num_blocks
         self.blocks: dict[int, list[int]] = {}
         self.loaded: list[tuple[int, int]] = []
@@ -120,6 +122,7 @@ class ScriptedEngine:
             raise self.dead
         assert 0 <= window < self.num_windows, window
         self.windows[window] = Window(None, self.windows[window].tokens[:first])
+        self.touched[window] = min(self.touched[window], first)
         self.released.append(window)
         self.log.append(f"release {window}")
 
@@ -143,6 +146,7 @@ class ScriptedEngine:
             assert beginning == tokens[: source.position], f"{source} follows another beginning"
         assert len(tokens) == length, f"window {window} holds {len(tokens)} of {length} tokens"
         self.windows[window] = Window(None, tokens)
+        self.touched[window] = max(self.touched[window], length)
         if length:
             self.loaded.append((window, length))
         self.copied += len(sources)
@@ -156,6 +160,11 @@ class ScriptedEngine:
     def release_blocks(self, blocks: Sequence[int]) -> None:
         for block in blocks:
             self.blocks.pop(block, None)
+
+    @property
+    def num_resident(self) -> int:
+        """Blocks' worth of memory in use: of windows, and of blocks that were stored."""
+        return sum(-(-touched // BLOCK_TOKENS) for touched in self.touched) + len(self.blocks)
 
     def close(self) -> None:
         self.closed = True
@@ -202,6 +211,7 @@ class ScriptedEngine:
         else:
             feed = row.feed
         window = self._checked_window(row)
+        self.touched[row.window] = max(self.touched[row.window], row.end)
         del window.tokens[row.start :]
         error = self.fault(plan, row) if self.fault is not None else None
         if error is not None:

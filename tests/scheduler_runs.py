@@ -79,7 +79,7 @@ def request(
 
 class Run:
     """A scheduler over a scripted engine, with every event it ever returned. `check()` runs after
-    each tick."""
+    each tick, and `most_resident` is the most memory, in blocks, that was in use after one."""
 
     def __init__(
         self,
@@ -98,6 +98,7 @@ class Run:
             storage=storage,
         )
         self.events: list[Event] = []
+        self.most_resident = 0
 
     def add(self, *requests: Request) -> Run:
         for each in requests:
@@ -110,6 +111,7 @@ class Run:
         for _ in range(times):
             events = self.scheduler.tick()
             self.scheduler.check()
+            self.most_resident = max(self.most_resident, self.engine.num_resident)
             self.events += events
         return events
 

@@ -124,7 +124,7 @@ def test_warm_windows_count_until_they_are_cooled() -> None:
     for window, blocks in ((0, 2), (1, 5), (2, 3)):
         budget.reserve(window, blocks)
     for window in (0, 1, 2):
-        budget.free(window, 4)
+        budget.keep(window, 4)
     assert (budget.warm, budget.excess(3)) == ({0: 2, 1: 4, 2: 3}, 2)
     assert budget.fits(10)
     assert not budget.reserve(2, 3)
@@ -132,6 +132,23 @@ def test_warm_windows_count_until_they_are_cooled() -> None:
     assert (budget.reserved, budget.warm) == ({2: 3, 0: 1}, {1: 4})
     assert [budget.cool(), budget.cool()] == [1, None]
     budget.check(6)
+
+
+def test_pages_that_a_row_found_and_did_not_touch_are_still_there() -> None:
+    budget = KvBudget(10)
+    budget.reserve(0, 8)
+    budget.keep(0, 7)
+    assert not budget.reserve(0, 8)
+    budget.keep(0, 2)
+    assert budget.warm == {0: 7}
+    assert budget.reserve(0, 5)
+    budget.keep(0, 2)
+    assert budget.warm == {0: 5}
+    budget.reserve(0, 5)
+    budget.free(0)
+    assert not budget.reserve(0, 3)
+    budget.keep(0, 2)
+    assert budget.warm == {0: 2}
 
 
 def test_no_budget_bounds_nothing() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from surefoot.cli.app import run
 
-PROMPT = "Copy exactly: alpha beta gamma delta, alpha beta gamma delta, alpha beta gamma delta"
+PERIODIC = "1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2,"
+"""Goes on as it is on every processor; how the model answers an order to copy differs."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_a_seed_makes_a_sampled_reply_repeatable(
 def test_prompt_lookup_gives_the_same_text_and_its_counts(
     model: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["generate", "-p", PROMPT, "-n", "40", "--deterministic", *model]
+    arguments = ["generate", "--raw", "-p", PERIODIC, "-n", "40", "--deterministic", *model]
     assert run(arguments) == 0
     plain = capsys.readouterr()
     traces = tmp_path / "traces.jsonl"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import ScriptedEngine
-from paged_runs import cached, paged_engine, paged_run, paged_storage
+from paged_runs import cached, num_fed, paged_engine, paged_run, paged_storage
 from scheduler_runs import GREEDY, PENALIZED, SEEDED, Run, alone, drive, request, whole_replies
 from surefoot.cache.budget import KvBudget, window_blocks
 from surefoot.config import SchedulerConfig
@@ -111,6 +111,17 @@ def test_a_window_with_more_pages_than_its_next_row_may_take_is_released() -> No
     assert engine.released == [0]
 
 
+def test_what_a_row_found_in_its_window_is_counted_when_it_leaves() -> None:
+    engine = paged_engine(num_windows=2, capacity=512, num_blocks=2)
+    run = paged_run(engine, total=50)
+    run.add(request(1, range(400), 4)).finish()
+    # It could use as much of the window, but ends after a token.
+    run.add(request(2, range(33), 400, end_ids=range(50))).finish()
+    assert (cached(run, 2), engine.touched) == (32, [403, 0])
+    run.add(request(3, (1,), 500)).finish()
+    assert (engine.touched, run.most_resident) == ([0, 500], 32)
+
+
 def test_the_blocks_of_a_row_set_aside_are_given_up_last() -> None:
     engine = paged_engine(num_windows=2, capacity=64, num_blocks=16, vocab=3)
     config = SchedulerConfig(max_rows=1, preemption=True)
@@ -137,6 +148,21 @@ def test_a_row_whose_blocks_were_given_up_reads_its_tokens_again() -> None:
     assert run.tokens(1) == alone(engine, low)
     assert run.tokens(2) == alone(engine, high)
     assert engine.loaded == []
+
+
+def test_a_prompt_read_in_two_attempts_is_never_counted_as_known_twice() -> None:
+    engine = paged_engine(num_windows=2, capacity=256, num_blocks=16)
+    config = SchedulerConfig(max_rows=2, chunk_busy=16, chunk_alone=32, preemption=True)
+    run = paged_run(engine, total=40, config=config)
+    run.add(request(1, range(97), 1)).finish()
+    run.add(request(2, range(200), 4)).tick()
+    # 96 were known and 32 are read; then all of them are forgotten while the row waits.
+    run.scheduler.preempt(2)
+    run.scheduler._storage._prefixes.give_up(16, 0, {2})  # type: ignore[union-attr]
+    run.add(request(3, range(200), 4, priority=1)).finish()
+    # This time it finds 192 that row 3 has read: of those it never had 64.
+    assert num_fed(engine, 2) == 32 + (200 - 192) + 3
+    assert [run.finished(number).timings.cache_n for number in (2, 3)] == [96 + 64, 0]
 
 
 def test_priority_orders_the_queue_and_equals_come_first_served() -> None:
@@ -272,3 +298,4 @@ def test_any_sequence_of_operations_keeps_the_books_and_the_texts(
     for one, end in whole_replies(run, engine, requests):
         assert 0 <= end.timings.cache_n < len(one.prompt_ids)
     assert len(engine.blocks) <= num_blocks
+    assert total is None or run.most_resident <= total

@@ -30,6 +30,7 @@ class KvBudget:
         self.total = total
         self._reserved: dict[int, int] = {}
         self._warm: dict[int, int] = {}
+        self._found: dict[int, int] = {}
 
     @property
     def reserved(self) -> dict[int, int]:
@@ -55,13 +56,19 @@ class KvBudget:
         assert window not in self._reserved, (window, self._reserved)
         assert self.fits(num_blocks), (num_blocks, self._reserved, self.total)
         self._reserved[window] = num_blocks
-        return self._warm.pop(window, 0) > num_blocks
+        warm = self._warm.pop(window, 0)
+        self._found[window] = min(warm, num_blocks)
+        return warm > num_blocks
 
-    def free(self, window: int, num_warm: int = 0) -> None:
-        """The row left; up to `num_warm` blocks of the window's pages stay."""
-        reserved = self._reserved.pop(window)
-        if num_warm:
-            self._warm[window] = min(num_warm, reserved)
+    def free(self, window: int) -> None:
+        """The row left, and the window's pages are given back."""
+        del self._reserved[window], self._found[window]
+
+    def keep(self, window: int, num_touched: int) -> None:
+        """The row left; the pages of the `num_touched` blocks that it wrote stay, and those that
+        it found there."""
+        num_warm = max(self._found.pop(window), num_touched)
+        self._warm[window] = min(num_warm, self._reserved.pop(window))
 
     def cool(self) -> int | None:
         """The warm window with the most pages, which must be given back now; None: none is."""
@@ -81,4 +88,5 @@ class KvBudget:
     def check(self, num_pooled: int) -> None:
         """Windows and pool are within the total, and no window is warm and held."""
         assert not self._reserved.keys() & self._warm.keys(), (self._reserved, self._warm)
+        assert self._found.keys() == self._reserved.keys(), (self._found, self._reserved)
         assert not self.excess(num_pooled), (self._reserved, self._warm, num_pooled, self.total)

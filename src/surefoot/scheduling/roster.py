@@ -73,8 +73,7 @@ class Roster:
         invariants.i6_no_lookahead(stored, "preemption")
         del self.running[row.row_id]
         self.departures.free(row, stored)
-        row.num_computed = 0
-        row.drafter = None
+        row.set_aside()
         self.waiting.push_first(row)
 
     def withdraw(self, row_id: int) -> Row | None:

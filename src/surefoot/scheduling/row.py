@@ -50,7 +50,8 @@ class Row:
     """`tokens` is the prompt and every emitted token; the KV window holds the first
     `num_computed` of them. `window` is None while the row waits. `asked`: its drafter was asked
     and neither a forward nor a retraction followed yet. `num_told`: tokens its drafter knows.
-    `num_cached`: prompt tokens that its first admission found known; None before that."""
+    `num_cached`: prompt tokens that were found known and that it never computed. `num_reached`: how
+    far it had come when it was set aside last."""
 
     request: Request
     tokens: list[int] = field(init=False)
@@ -60,7 +61,8 @@ class Row:
     drafter: Drafter | None = None
     asked: bool = False
     num_told: int = 0
-    num_cached: int | None = None
+    num_cached: int = 0
+    num_reached: int = 0
     drafts: DraftCounts = field(default_factory=DraftCounts)
     clock: RowClock = field(default_factory=RowClock)
 
@@ -93,6 +95,18 @@ class Row:
         """All that is left to feed is the token sampled last."""
         return self.num_pending == 1 and self.num_emitted > 0
 
+    def skip_to(self, length: int) -> None:
+        """The KV holds `length` tokens now, those past `num_computed` by other rows' doing."""
+        if not self.num_emitted:
+            self.num_cached += max(0, length - max(self.num_reached, self.num_computed))
+        self.num_computed = length
+
+    def set_aside(self) -> None:
+        """It begins anew when it is back, from what is known then."""
+        self.num_reached = max(self.num_reached, self.num_computed)
+        self.num_computed = 0
+        self.drafter = None
+
     def room(self, capacity: int) -> int:
         """Tokens the row may still emit, by `max_tokens` and by its window: the token emitted
         last needs no KV position, so a window of `capacity` holds a sequence of `capacity + 1`."""
@@ -111,13 +125,12 @@ class Row:
         start = now if clock.admitted is None else clock.admitted
         first = now if clock.first_token is None else clock.first_token
         last = first if clock.last_token is None else clock.last_token
-        num_cached = self.num_cached or 0
         return Timings(
-            prompt_n=self.num_prompt - num_cached,
+            prompt_n=self.num_prompt - self.num_cached,
             prompt_ms=1000.0 * (first - start),
             predicted_n=self.num_emitted,
             predicted_ms=1000.0 * (last - first),
-            cache_n=num_cached,
+            cache_n=self.num_cached,
             draft_n=self.drafts.proposed,
             draft_n_accepted=self.drafts.accepted,
             draft_rounds=self.drafts.rounds,

@@ -87,20 +87,14 @@ class RowStorage:
             known = self._restore_prefix
             row.num_computed = 0 if known is None else known(row.tokens, row.window)
         else:
-            row.num_computed = self._restore(row, prefixes, waiting)
-            if row.num_cached is None:
-                row.num_cached = min(row.num_computed, row.num_prompt)
+            row.skip_to(self._restore(row, prefixes, waiting))
         assert 0 <= row.num_computed < len(row.tokens), row.num_computed
 
     def look_again(self, row: Row) -> None:
         """The row is about to read more of its prompt: another row, admitted with it, may have
         sealed that part since."""
-        if self._prefixes is None or self._prefixes.open(row) <= row.num_computed:
-            return
-        gained = self._prefixes.load(row) - row.num_computed
-        row.num_computed += gained
-        if not row.num_emitted:
-            row.num_cached = (row.num_cached or 0) + gained
+        if self._prefixes is not None and self._prefixes.open(row) > row.num_computed:
+            row.skip_to(self._prefixes.load(row))
 
     def seal(self, row: Row) -> None:
         """The row committed a step: what can be shared of it is."""
@@ -121,8 +115,9 @@ class RowStorage:
             self._budget.free(row.window)
             self._engine.release_window(row.window)
         else:
-            # Pages that a failed prompt chunk touched may be more; they are not looked for.
-            self._budget.free(row.window, window_blocks(row.num_computed + MAX_UNWOUND))
+            # A row that left while it read its prompt has touched less, one whose chunk failed
+            # more than it has computed: the bound covers both.
+            self._budget.keep(row.window, window_blocks(len(row.tokens) + MAX_UNWOUND))
         row.window = None
 
     def forget(self, row: Row, failed: bool = False) -> None:
