@@ -108,3 +108,12 @@ def test_a_conversation_has_a_memory(
     answers = captured.out.splitlines()
     assert answers[0] == answers[-1]
     assert "/reset forgets" in captured.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("flag", ["--prompt-lookup-policy=goodput", "--draft-max=4"])
+def test_a_flag_of_prompt_lookup_needs_it(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["generate", "-p", "Hi", flag]) == 1
+    name, value = flag.split("=")
+    assert capsys.readouterr().err == (
+        f"surefoot: error: {name} is {value}; it needs --prompt-lookup too\n"
+    )

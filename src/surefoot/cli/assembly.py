@@ -175,8 +175,9 @@ def template_source(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(
-            f"--chat-template {path} cannot be read: {error}", param="chat_template"
+            f"--chat-template {path} cannot be read: {why}", param="chat_template"
         ) from error
 
 

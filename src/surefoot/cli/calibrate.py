@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surefoot.cli import options as flags
-from surefoot.cli.console import say
 from surefoot.cli.lookup_flags import GOODPUT_DRAFT_MAX, WidestDraft
 from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts, load_costs, save_costs
@@ -44,7 +43,6 @@ def calibrate(
     tables = _measure(options, draft_max, rounds)
     print(describe(tables.greedy), end="\n")
     print(describe(tables.sampled), end="")
-    say(tables.origin)
     if save_to is not None:
         save_costs(tables.greedy, save_to)
 

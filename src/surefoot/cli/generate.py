@@ -25,6 +25,7 @@ from surefoot.cli.replying import reply_to, sampling, speed_line, trace_of
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import FinishReason
 from surefoot.errors import ConfigError, ParityError
+from surefoot.speculation.config import DraftPolicy
 from surefoot.speculation.traces import write_traces
 
 if TYPE_CHECKING:
@@ -40,7 +41,13 @@ MaxTokens = Annotated[
 ]
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the text; no chat template.")]
-Lookup = Annotated[bool, typer.Option("--prompt-lookup", help="Draft tokens from the context.")]
+Lookup = Annotated[
+    bool,
+    typer.Option(
+        "--prompt-lookup",
+        help="Draft tokens from the context; unpriced, but for --prompt-lookup-policy goodput.",
+    ),
+]
 RecordTo = Annotated[
     Path | None, typer.Option("--record", help="Append the reply's trace to this file.")
 ]
@@ -84,11 +91,8 @@ def generate(
     lookup = None
     if prompt_lookup:
         lookup = WatchedLookup(lookup_config(policy, draft_max, ngram_min, ngram_max), params)
-    elif check_parity:
-        raise ConfigError(
-            "--check-parity compares prompt lookup with plain decoding: give --prompt-lookup too",
-            param="check_parity",
-        )
+    else:
+        require_lookup(check_parity, policy, draft_max)
     run = flags.RunOptions(
         model, context, threads, deterministic, pre_tokenizer, quantize, chat_template
     )
@@ -111,6 +115,18 @@ def generate(
         raise typer.Exit(130)
     if parity is not None:
         require_parity(parity, deterministic)
+
+
+def require_lookup(check_parity: bool, policy: DraftPolicy | None, draft_max: int | None) -> None:
+    """Raise `ConfigError` where a flag says how to look up and none says that."""
+    if check_parity:
+        raise ConfigError(
+            "--check-parity compares prompt lookup with plain decoding: give --prompt-lookup too",
+            param="check_parity",
+        )
+    for flag, given in (("--prompt-lookup-policy", policy), ("--draft-max", draft_max)):
+        if given is not None:
+            raise ConfigError(f"{flag} is {given}; it needs --prompt-lookup too", param=flag)
 
 
 def parity_of(stack: Stack, reply: Reply, ask: Callable[..., Reply]) -> Parity | None:

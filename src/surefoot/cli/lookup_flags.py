@@ -24,7 +24,8 @@ DraftPolicyName = Annotated[
     DraftPolicy | None,
     typer.Option(
         "--prompt-lookup-policy",
-        help="How drafts are rationed; by default the one for this backend.",
+        help="How drafts are rationed: goodput prices each round first (the default of `serve`), "
+        "graded and gated go by what was accepted (graded is the default elsewhere).",
         show_default=False,
     ),
 ]

@@ -56,7 +56,8 @@ def replay(
     policies = [policy_of(kind, base) for kind in policy or list(ReplayPolicy)]
     for path in costs:
         table = load_costs(path)
-        print(f"{table.name}, {len(traces)} traces\n")
+        many = f"{len(traces)} trace{'s' if len(traces) > 1 else ''}"
+        print(f"{table.name}, {many}\n")
         print(format_table(compare(traces, table, policies)))
 
 

@@ -184,9 +184,9 @@ class ServerLookup:
         """Policy, costs and thresholds, and where each came from."""
         config, options = self._options.config, self._options
         return [
-            f"prompt lookup: {config.policy}, drafts of up to {config.max_draft}, n-grams of "
-            f"{_shortest(config)} to {config.ngram_max}, while at most {options.max_batch} rows "
-            f"decode{'' if config.adaptive else ', not adaptive'}",
+            f"prompt lookup: {config.policy if config.adaptive else 'not adaptive'}, drafts of up "
+            f"to {config.max_draft}, n-grams of {_shortest(config)} to {config.ngram_max}, while "
+            f"at most {options.max_batch} rows decode",
             f"break-even rule: {_describe_rule(options)}",
             *self.describe_costs(),
         ]
@@ -197,10 +197,11 @@ class ServerLookup:
         for bucket in self._tables.greedy.buckets:
             costs = ", ".join(f"{w}: {bucket.relative(w):.2f}" for w in sorted(bucket.verify_s))
             lines.append(f"  at {bucket.context} tokens, in plain steps by width: {costs}")
-            threshold = self._threshold(bucket.context or 0)
+            lost = max(bucket.relative_synchronous - 1, 0)
+            least = self._threshold(bucket.context or 0)
             lines.append(
-                f"  lost overlap {max(bucket.relative_synchronous - 1, 0):.2f} a synchronous "
-                f"step; a full round must emit {threshold}"
+                f"  lost overlap {lost:.2f} a synchronous step"
+                + ("" if least is None else f"; a full round must emit {least:.4g} tokens")
             )
         return lines
 
@@ -227,19 +228,19 @@ class ServerLookup:
             },
         }
 
-    def _threshold(self, context: int) -> str:
+    def _threshold(self, context: int) -> float | None:
+        """Tokens that a round of the widest draft must emit there; None: nothing asks for any."""
         options = self._options
         if options.kind is ThresholdKind.GIVEN:
-            return f"{options.threshold:g} tokens"
+            return options.threshold
         ruled = options.kind is ThresholdKind.AUTO or options.config.prices_rounds
         if not ruled or not options.config.adaptive:
-            return "nothing: no rule"
-        assert self._tables is not None
+            return None
         width = options.config.max_draft + 1
         config = options.config
         ticks = 1 if config.prices_rounds else config.plain_rounds_before_pipeline
         costs = self._tables.round_costs(config.max_draft)(context, ticks, False)
-        return f"{costs[width]:.2f} tokens"
+        return round(costs[width], 2)
 
 
 def _shortest(config: PromptLookupConfig) -> int:
@@ -251,7 +252,7 @@ def _describe_rule(options: LookupOptions) -> str:
     if not options.config.adaptive:
         return "off: drafts are not adaptive"
     if options.config.prices_rounds:
-        return "none: goodput prices each round before it, and each row keeps a ledger"
+        return "not used: goodput prices each round before it runs, and each row keeps a ledger"
     if options.kind is ThresholdKind.OFF:
         return "off (--min-tokens-per-round off)"
     config = options.config

@@ -49,6 +49,9 @@ class DrainingServer(uvicorn.Server):
         """Drain; called again, stop now."""
         if self.should_exit:
             self.force_exit = True
+            log.warning("stopping at once: replies that run are cut short")
+        else:
+            log.info("stopping: replies that run have %g s to finish", self._drain_timeout_s)
         self._state.draining = True
         self.should_exit = True
 
