@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+from goodput_walks import Measured
 from surefoot.speculation.costs import StepCosts
 from surefoot.speculation.goodput_ledger import LOSS_RATE, MAX_GAIN
 from surefoot.speculation.goodput_prices import StepPrices
 from surefoot.speculation.replay import Replay, TickKind
-
-if TYPE_CHECKING:
-    from goodput_report import Measured
 
 GROUPS = (("prose", ("chat", "story", "list")), ("copy", ("code", "edit", "json", "table")))
 SHARP_TABLE = "gb10-qwen3-1.7b-4bit"

@@ -12,20 +12,14 @@ model and no clock: the same numbers everywhere. Imports the package: replay is 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import goodput_plots
+from goodput_walks import SHOWN, Measured, members, total, walk
 from replay_report import STATED
 from surefoot.cli.lookup_flags import lookup_config
 from surefoot.cli.replay import ReplayPolicy, policy_of
-from surefoot.speculation.comparison import Policy
-from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts, load_costs
-from surefoot.speculation.goodput_chances import ServerPrior
-from surefoot.speculation.hindsight import hindsight_optimum
-from surefoot.speculation.overlap import OverlapMeter
-from surefoot.speculation.replay import Replay, replay_trace
 from surefoot.speculation.traces import Trace, read_traces
 
 OWN = Path(__file__).parent.parent / "docs" / "benchmark_results" / "replay-2026-11-29"
@@ -36,30 +30,7 @@ GROUPS = {
     "copy": ("code", "edit", "json", "table"),
     "translation": ("translation",),
 }
-SHOWN = (
-    ReplayPolicy.GRADED,
-    ReplayPolicy.GATED,
-    ReplayPolicy.SERVER_GATED,
-    ReplayPolicy.GOODPUT,
-)
 WIDE = (9, 15, 31)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Plain steps over some replies."""
-
-    num_tokens: int
-    cost: float
-    plain_cost: float
-
-    @property
-    def per_token(self) -> float:
-        return self.cost / self.num_tokens
-
-    @property
-    def speed(self) -> float:
-        return self.plain_cost / self.cost
 
 
 OWN_GREEDY, OWN_SAMPLED = "two-avx2-cores.json", "two-avx2-cores-sampled.json"
@@ -86,57 +57,6 @@ def widened(costs: StepCosts, widest: int) -> StepCosts:
         wide = {**bucket.verify_s, **more}
         buckets.append(CostBucket(bucket.context, bucket.pipelined_s, bucket.synchronous_s, wide))
     return StepCosts(costs.name, costs.source, tuple(buckets))
-
-
-def walk(traces: list[Trace], policy: Policy, costs: StepCosts) -> list[Replay]:
-    """All replies in their order, as one server would have served them."""
-    meter = OverlapMeter(policy.config.plain_rounds_before_pipeline) if policy.priced else None
-    prior = ServerPrior()
-    return [
-        replay_trace(trace, policy.config, costs, overlap=meter, prior=prior) for trace in traces
-    ]
-
-
-def hindsight(traces: list[Trace], config: PromptLookupConfig, costs: StepCosts) -> list[float]:
-    return [hindsight_optimum(trace, config, costs) for trace in traces]
-
-
-def total(walks: list[Replay], chosen: list[int]) -> Cost:
-    picked = [walks[index] for index in chosen]
-    return Cost(
-        sum(one.num_tokens for one in picked),
-        sum(one.cost for one in picked),
-        sum(one.plain_cost for one in picked),
-    )
-
-
-def members(traces: list[Trace], kinds: tuple[str, ...]) -> list[int]:
-    """Indices of the replies of these kinds; of all without any."""
-    return [i for i, trace in enumerate(traces) if not kinds or trace.name.split("-")[0] in kinds]
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Every policy's walks over one file on one table."""
-
-    traces: list[Trace]
-    costs: StepCosts
-    walks: dict[str, list[Replay]]
-    best: list[float]
-
-    @classmethod
-    def of(cls, traces: list[Trace], costs: StepCosts) -> Measured:
-        base = lookup_config(None, 7, 2, 3)
-        walks = {str(kind): walk(traces, policy_of(kind, base), costs) for kind in SHOWN}
-        return cls(traces, costs, walks, hindsight(traces, base, costs))
-
-    def row(self, kinds: tuple[str, ...]) -> str:
-        chosen = members(self.traces, kinds)
-        cells = [total(self.walks[str(kind)], chosen) for kind in SHOWN]
-        best = replace(cells[0], cost=sum(self.best[index] for index in chosen))
-        shown = [f"{100 * (cell.speed - 1):+.1f} %" for cell in (*cells, best)]
-        share = 100 * cells[-1].speed / best.speed
-        return f"| {self.costs.name} | {' | '.join(shown)} | {share:.1f} % |"
 
 
 def sections(measured: dict[str, list[Measured]]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from surefoot.cli.assembly import Stack, build_stack
 from surefoot.cli.options import RunOptions
-from surefoot.cli.serve import Serving
+from surefoot.cli.serve_options import Serving
 from surefoot.cli.serving import served_model
 from surefoot.cli.storage_flags import StorageBackend, StorageOptions
 from surefoot.config import SchedulerConfig

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from surefoot.cli import options as flags
@@ -19,14 +19,12 @@ from surefoot.cli.flag_names import FLAG_NAMES, naming_flags
 from surefoot.cli.limit_flags import LIMIT_FLAG_NAMES, Values, limits_from, with_limit_flags
 from surefoot.cli.lookup_flags import DraftMax, DraftPolicyName, NgramMax, NgramMin, lookup_config
 from surefoot.cli.serve_flags import LogFormat, LogLevel
+from surefoot.cli.serve_options import Serving
 from surefoot.cli.server_lookup import (
     DraftKind,
-    LookupOptions,
     lookup_options,
     server_policy,
 )
-from surefoot.cli.storage_flags import StorageOptions
-from surefoot.config import SchedulerConfig
 from surefoot.errors import ConfigError
 from surefoot.server.limits import ServerConfig
 from surefoot.server.listening import bind_socket, default_allowed_hosts, is_loopback
@@ -34,18 +32,6 @@ from surefoot.server.logs import log_handler
 
 MAX_ALIAS = 200
 """Characters of a model's name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """What `surefoot serve` was asked for, checked."""
-
-    server: ServerConfig
-    options: flags.RunOptions
-    scheduling: SchedulerConfig
-    aliases: tuple[str, ...] = ()
-    lookup: LookupOptions | None = None
-    storage: StorageOptions | None = None
 
 
 @with_limit_flags

@@ -23,7 +23,7 @@ from surefoot.server.state import ServedModel, ServerState
 
 if TYPE_CHECKING:
     from surefoot.cli.assembly import Stack
-    from surefoot.cli.serve import Serving
+    from surefoot.cli.serve_options import Serving
 
 log = logging.getLogger(__name__)
 
