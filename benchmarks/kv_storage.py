@@ -70,7 +70,8 @@ def content(tokens_wanted: int, arm: Arm) -> str:
 
 
 def prompt_tokens(text: str, arm: Arm) -> int:
-    return ask(arm, text, 1).prompt_tokens
+    # Several tokens: one alone may be an end token, which has no text, and no text is no reply.
+    return ask(arm, text, 8).prompt_tokens
 
 
 def ask(arm: Arm, text: str, max_tokens: int, **fields: Any) -> Reply:

@@ -25,6 +25,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.machine import processor_name
+
 ARMS = ("surefoot", "llama.cpp")
 FIRST_TOKEN, LAST_TOKEN = 100, 40000
 
@@ -285,12 +287,7 @@ def _ratio(rows: list[dict[str, Any]], medians: dict[str, float], arms: Sequence
 
 
 def describe_machine(threads: int) -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line for line in lines if line.startswith("model name")).partition(":")[2]
-    except (OSError, StopIteration):
-        name = platform.processor()
-    return f"{name.strip()}, {threads} threads, {platform.system()}"
+    return f"{processor_name()}, {threads} threads, {platform.system()}"
 
 
 def main() -> None:

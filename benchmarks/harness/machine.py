@@ -14,6 +14,16 @@ BUSY_CORES = 0.35
 """Cores' worth of other work above which a run is refused. An idle desktop stays below 0.1; half a
 core of two moved paired ratios by several percent."""
 SAMPLE_S = 3.0
+INTEGER_INSTRUCTIONS = (
+    "amx_int8",
+    "avx512_vnni",
+    "avx_vnni",
+    "avx512bw",
+    "avx2",
+    "i8mm",
+    "asimddp",
+)
+"""As Linux names them, widest first."""
 
 
 class BusyError(Exception):
@@ -32,10 +42,17 @@ def describe() -> dict[str, Any]:
 
 
 def processor_name() -> str:
-    for line in read_text("/proc/cpuinfo").splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    """With the widest of its integer instructions: kernels are chosen by these, and virtual
+    machines of very different processors have one name."""
+    return name_from(read_text("/proc/cpuinfo"), platform.processor() or platform.machine())
+
+
+def name_from(cpuinfo: str, otherwise: str) -> str:
+    fields = dict(line.split(":", 1) for line in cpuinfo.splitlines() if ":" in line)
+    told = {key.strip(): value.strip() for key, value in fields.items()}
+    flags = told.get("flags", told.get("Features", "")).split()
+    widest = next((flag for flag in INTEGER_INSTRUCTIONS if flag in flags), None)
+    return told.get("model name", otherwise) + (f" ({widest})" if widest else "")
 
 
 def memory_gib() -> float | None:

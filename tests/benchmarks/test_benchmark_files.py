@@ -10,7 +10,7 @@ import pytest
 
 from harness import workloads
 from harness.exclusive import OverlapError, exclusive
-from harness.machine import busy_ticks, process_ticks
+from harness.machine import busy_ticks, name_from, process_ticks
 from harness.runs import RunFolder
 from harness.servers import shown_command
 from harness.sse import Draft
@@ -122,6 +122,19 @@ def test_processor_times_are_read_from_the_kernel() -> None:
     assert busy_ticks("") is None
     assert process_ticks("7 (a (b) c) S 1 7 7 0 -1 0 0 0 0 0 31 12 0 0 20 0") == 43
     assert process_ticks("") == 0
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        ("model name\t: Some CPU\nflags\t\t: fpu avx2 avx512_vnni\n", "Some CPU (avx512_vnni)"),
+        ("model name\t: Some CPU\nflags\t\t: fpu sse2\n", "Some CPU"),
+        ("Features\t: fp asimddp i8mm\n", "aarch64 (i8mm)"),
+        ("", "aarch64"),
+    ],
+)
+def test_a_processor_is_named_with_its_instructions(cpuinfo: str, name: str) -> None:
+    assert name_from(cpuinfo, "aarch64") == name
 
 
 def test_a_shown_command_names_no_folder() -> None:
