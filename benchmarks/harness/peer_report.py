@@ -21,6 +21,7 @@ from harness.peer_arms import (
     OURS_PLAIN,
 )
 from harness.peer_arms import own_plain as plain_of
+from harness.peer_rounds import by_round
 from harness.peer_summary import summary_table
 from harness.tables import bullet_list, markdown_table
 from harness.verdicts import Verdict, percent, share_at_least
@@ -61,6 +62,8 @@ def peer_report(
         parts.append(f"## {name}\n\n" + speed_table(blocks[name]))
         parts.append(first_token_table(group, memory))
         parts.append(bullet_list(prompt_lines(group)))
+    again = by_round(answers)
+    parts += [again] if again else []
     if skipped:
         lines = [f"{name}: {reason}" for name, reason in skipped.items()]
         parts.append("## Left out\n\n" + bullet_list(lines))

@@ -25,6 +25,7 @@ from harness.load_report import Point
 from harness.peer_arms import OURS, OURS_AGAIN, OURS_ONNX, OURS_ONNX_PLAIN, OURS_PLAIN, never_asked
 from harness.peer_plots import WITHOUT, draw_peers
 from harness.peer_report import speed_blocks
+from harness.peer_rounds import by_round
 from harness.peer_summary import summary_table
 from harness.workloads import Item
 
@@ -123,6 +124,24 @@ def test_the_summary_gives_medians_and_ranges() -> None:
         "+100.0 % (+100.0 % to +100.0 %)",
     ]
     assert rows[4][-1] == "not told"
+
+
+def test_each_speculation_is_told_by_round_against_its_own_plain() -> None:
+    answers = answers_of(1.0, 2.0)
+    once_more = {**answers[1].replies, "llama.cpp ngram-mod": (reply(decode_s=1.0),)}
+    answers[1] = Answer(answers[1].ask, once_more)
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in by_round({"plain": answers}).splitlines()
+        if line.startswith("|")
+    ]
+    assert rows[0] == ["arm", "round 1", "round 2"]
+    assert rows[2:] == [["llama.cpp ngram-mod", "+100.0 %", "+300.0 %"]]
+
+
+def test_one_round_alone_is_not_told_by_round() -> None:
+    assert by_round({"plain": answers_of(1.0)}) == ""
+    assert "By round" in by_round({"copy": answers_of(1.0), "plain": answers_of(1.0, 1.0)})
 
 
 def test_pictures_are_written_and_shown(tmp_path: Path) -> None:
