@@ -33,17 +33,18 @@ GROUPS = {
 WIDE = (9, 15, 31)
 
 
-OWN_GREEDY, OWN_SAMPLED = "two-avx2-cores.json", "two-avx2-cores-sampled.json"
+def own_table(folder: Path, sampled: bool) -> Path | None:
+    """The folder's table of its own machine and model: `NAME.json`, or `NAME-sampled.json`."""
+    found = [p for p in folder.glob("*.json") if p.stem.endswith("-sampled") == sampled]
+    return min(found, default=None)
 
 
 def tables(folder: Path, sampled: bool) -> list[StepCosts]:
     """This machine's table for the kind of trace, then the stated ones."""
-    own = (folder if has_tables(folder) else OWN) / (OWN_SAMPLED if sampled else OWN_GREEDY)
+    own = own_table(folder, sampled) or own_table(OWN, sampled)
+    if own is None:
+        raise SystemExit(f"no table in {folder} or {OWN}")
     return [load_costs(path) for path in [own, *sorted(STATED.glob("*.json"))]]
-
-
-def has_tables(folder: Path) -> bool:
-    return (folder / OWN_GREEDY).exists()
 
 
 def widened(costs: StepCosts, widest: int) -> StepCosts:
@@ -165,7 +166,7 @@ def main() -> None:
         parts += ["### Wider drafts\n", *wide_section(folder, files), ""]
         parts += ["### What the unluckiest reply lost\n", *worst_replies(measured), ""]
         held_out = measured
-    if not has_tables(folder):
+    if own_table(folder, False) is None:
         parts += ["## Earlier prompts (tuned on too)\n", *earlier_sections()]
     parts += ["## Plots\n", *goodput_plots.draw(folder, held_out)]
     (folder / "report.md").write_text("\n".join(parts) + "\n")

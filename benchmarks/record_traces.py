@@ -51,10 +51,12 @@ def main() -> None:
     parser.add_argument("workloads", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True, help="an existing file is kept")
     parser.add_argument("--model", default="default")
+    parser.add_argument("--chat-template", type=Path, help="for a model without one")
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3, 4, 5])
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    stack = build_stack(RunOptions(args.model), SchedulerConfig(max_rows=ROWS))
+    options = RunOptions(args.model, chat_template=args.chat_template)
+    stack = build_stack(options, SchedulerConfig(max_rows=ROWS))
     try:
         for path in args.workloads:
             items = json.loads(path.read_text())
