@@ -259,6 +259,19 @@ def test_a_weight_that_is_not_finite(tmp_path: Path, kind: Type, value: float) -
     )
 
 
+@pytest.mark.parametrize("kind", [Type.Q4_1, Type.Q5_1], ids=lambda kind: kind.name)
+def test_infinities_that_cancel_are_refused_without_a_warning(tmp_path: Path, kind: Type) -> None:
+    path = TinyModel(linear=kind, shape=SMALL).write(tmp_path / "tiny.gguf")
+    tensor = next(t for t in gguf.GGUFReader(path).tensors if t.name == "blk.0.attn_v.weight")
+    content = bytearray(path.read_bytes())
+    scale_and_minimum = np.array([np.inf, -np.inf], dtype="<f2").tobytes()
+    content[tensor.data_offset : tensor.data_offset + 4] = scale_and_minimum
+    edited = tmp_path / "edited.gguf"
+    edited.write_bytes(content)
+    with pytest.raises(ModelError, match="values that are not finite"):
+        load_gguf(edited).weights.load("blk.0.attn_v.weight")
+
+
 def test_a_name_that_the_model_has_not(tmp_path: Path) -> None:
     weights = load_gguf(write(tmp_path / "tiny.gguf")).weights
     with pytest.raises(ModelError, match=r"tiny\.gguf: tensor blk\.9\.x is missing"):

@@ -134,6 +134,14 @@ def test_values_that_are_not_finite(kind: str) -> None:
         tensors(stored, 32, 4).load(f"{NAME}.weight")
 
 
+def test_infinities_that_cancel_are_refused_without_a_warning() -> None:
+    stored = matrix(4, [0] * 32, [1.0], [0.0])
+    for kind, value in (("scales", np.inf), ("biases", -np.inf)):
+        stored[f"{NAME}.{kind}"] = StoredTensor("F16", np.array([[value]], dtype="<f2"))
+    with pytest.raises(ModelError, match=f"m: tensor {NAME}.weight holds values that are not"):
+        tensors(stored, 32, 4).load(f"{NAME}.weight")
+
+
 def test_settings_name_the_usual_grouping_and_single_layers() -> None:
     settings = {
         "group_size": 64,

@@ -237,9 +237,10 @@ def test_tables_that_are_no_rotation_are_refused(tmp_path: Path) -> None:
         load_model(model.write(tmp_path / "m"))
 
 
-def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
     model = BuilderModel()
-    model.tensors["lm_head.MatMul.weight_scales"][3, 1] = np.nan
+    model.tensors["lm_head.MatMul.weight_scales"][3, 1] = value
     loaded = load_model(model.write(tmp_path / "m"))
     with pytest.raises(ModelError, match=r"model.onnx: output.weight holds values that are not"):
         loaded.weights.load("output.weight")

@@ -90,7 +90,8 @@ class GgufWeights:
         """Raises `ModelError` for a tensor that is missing or holds NaN or infinity: 8-bit
         activations would turn those into numbers that look like any other."""
         tensor = self._get(name)
-        weight = CONVERTERS[tensor.tensor_type](tensor.data)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is refused below
+            weight = CONVERTERS[tensor.tensor_type](tensor.data)
         if not is_finite(weight):
             raise ModelError(
                 f"{self.file_of(name)}: tensor {name} holds values that are not finite"

@@ -112,7 +112,8 @@ class MlxTensors:
         packed = np.ascontiguousarray(words.raw).view(np.uint8)
         zero = np.float32(2 ** (grouping.bits - 1))
         steps = as_float32(scales)
-        offsets = as_float32(biases) + zero * steps
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is refused below
+            offsets = as_float32(biases) + zero * steps
         packed = packed.reshape(*steps.shape, grouping.group * grouping.bits // 8)
         weight = QuantizedWeight(grouping.bits, packed, steps, offsets, grouping.group)
         if not is_finite(weight):

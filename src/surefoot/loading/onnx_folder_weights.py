@@ -138,7 +138,8 @@ class OnnxWeights:
             middle = np.float32(2 ** (source.bits - 1))
             offsets = None
             if zeros is not None and (zeros != middle).any():
-                offsets = scales * (middle - zeros)
+                with np.errstate(invalid="ignore", over="ignore"):  # refused below
+                    offsets = scales * (middle - zeros)
             weight = QuantizedWeight(source.bits, packed, scales, offsets, source.block)
         if not is_finite(weight):
             raise ModelError(f"{self._graph.file}: {name} holds values that are not finite")
