@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from surefoot.core.events import Event, Failed, Finished, FinishReason
@@ -41,6 +42,13 @@ class RowEvent:
     event: Event
 
 
+class Mark(Enum):
+    """What is no event: the reply was abandoned, or the reader has waited long enough."""
+
+    END = 0
+    ALARM = 1
+
+
 class RowGroup:
     """Submitted rows. Read `events()` once; `abandon()` when the client has gone."""
 
@@ -48,7 +56,8 @@ class RowGroup:
         self._streams = streams
         # Room for one event of each row and the end mark: a row whose client is slow waits here,
         # and the mailbox merges what it emits meanwhile.
-        self._arrived: asyncio.Queue[RowEvent | None] = asyncio.Queue(len(streams) + 1)
+        self._arrived: asyncio.Queue[RowEvent | Mark] = asyncio.Queue(len(streams) + 1)
+        self._alarm: asyncio.TimerHandle | None = None
         self._first: RowEvent | None = None
         self._over = False
         self._error: SurefootError | None = None
@@ -72,7 +81,8 @@ class RowGroup:
             stream.cancel()
         while not self._arrived.empty():
             self._arrived.get_nowait()
-        self._arrived.put_nowait(None)
+        self._arrived.put_nowait(Mark.END)
+        self._set_alarm(math.inf)
 
     def fail(self, error: SurefootError) -> None:
         """End the reply with this error: rows are cancelled, `events()` raises it."""
@@ -96,35 +106,36 @@ class RowGroup:
                 open_rows -= isinstance(item.event, Finished)
             if not self._over:
                 yield item
+        self._set_alarm(math.inf)
         if self._error is not None:
             raise self._error
 
     async def _next(self, wait_s: float, limits: ReplyLimits) -> RowEvent | None:
         """The next event, or None after `wait_s`, which no limit of time outlasts."""
         loop = asyncio.get_running_loop()
-        item = await self._take(min(wait_s, self._time_left(loop.time(), limits)[0]))
+        item = await self._take(min(loop.time() + wait_s, *self._ends(limits)))
         now = loop.time()
         if item is not None:
             self._last_seen = now
             self._check(item.event)
-        left, what = self._time_left(now, limits)
-        if left <= 0:
+        in_all, idle = self._ends(limits)
+        if now >= min(in_all, idle):
+            what = (
+                f"{limits.max_total_s:g} s in all"
+                if in_all <= idle
+                else f"{limits.max_idle_s:g} s without a token"
+            )
             error = ReplyTimeoutError(f"the reply took longer than {what}")
             self.fail(error)
             raise error
         return item
 
-    def _time_left(self, now: float, limits: ReplyLimits) -> tuple[float, str]:
-        """Seconds until the limit that is reached first, and which that is."""
-        ends = [
-            (since + limit - now, f"{limit:g} s {what}")
-            for since, limit, what in (
-                (self._started, limits.max_total_s, "in all"),
-                (self._last_seen, limits.max_idle_s, "without a token"),
-            )
-            if limit
-        ]
-        return min(ends, default=(math.inf, ""))
+    def _ends(self, limits: ReplyLimits) -> tuple[float, float]:
+        """When the reply has taken too long, in all and without a token, by the loop's clock."""
+        return (
+            self._started + limits.max_total_s if limits.max_total_s else math.inf,
+            self._last_seen + limits.max_idle_s if limits.max_idle_s else math.inf,
+        )
 
     def _check(self, event: Event) -> None:
         error: SurefootError | None = None
@@ -136,18 +147,34 @@ class RowGroup:
             self.fail(error)
             raise error
 
-    async def _take(self, wait_s: float) -> RowEvent | None:
-        if self._arrived.empty():
-            try:
-                async with asyncio.timeout(wait_s):
-                    item = await self._arrived.get()
-            except TimeoutError:
-                return None
-        else:
-            item = self._arrived.get_nowait()
+    async def _take(self, until: float) -> RowEvent | None:
+        """The next event, or None at `until` (the loop's clock) and when abandoned."""
+        loop = asyncio.get_running_loop()
+        item: RowEvent | Mark = Mark.ALARM
+        while item is Mark.ALARM:
+            if self._arrived.empty():
+                if loop.time() >= until:
+                    return None
+                if self._alarm is None or until < self._alarm.when():
+                    self._set_alarm(until)
+            item = await self._arrived.get()
         if self._error is not None:
             raise self._error
-        return item
+        return None if isinstance(item, Mark) else item
+
+    def _set_alarm(self, when: float) -> None:
+        """One timer for many waits: it may ring early, and is set again only then. A timer for
+        each token would cost more than the rest of the wait."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if when < math.inf:
+            self._alarm = asyncio.get_running_loop().call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._arrived.empty():
+            self._arrived.put_nowait(Mark.ALARM)
 
     async def _pump(self, index: int, stream: RequestStream, meter: RowMeter) -> None:
         try:

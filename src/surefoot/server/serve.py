@@ -95,7 +95,7 @@ def build_server(app: Starlette, state: ServerState, config: ServerConfig) -> Dr
         app,
         http=protocol,
         ws="none",
-        loop="asyncio",
+        loop="auto",
         lifespan="off",
         log_config=None,
         access_log=False,
