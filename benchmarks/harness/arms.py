@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.client import Endpoint, HttpError
 from harness.machine import peak_memory_mib
-from harness.servers import ServerProcess, shown_command
+from harness.servers import ServerProcess, shown_command, without_folders
 
 OFF, ON, UNPRICED, OFF_AGAIN = "off", "on", "unpriced", "off again"
 
@@ -32,7 +32,7 @@ class Arm:
     def about(self) -> dict[str, Any]:
         """What the report says of the server; its settings as far as it tells them."""
         try:
-            props = self.endpoint.get("/props")
+            props = without_folders(self.endpoint.get("/props"))
         except (HttpError, OSError, ValueError):
             props = None
         command = self.command or "(running already)"

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from harness.client import Endpoint
 
@@ -74,3 +75,14 @@ def free_port() -> int:
 def shown_command(command: Sequence[str]) -> str:
     """The command without the folders of this machine, for reports."""
     return shlex.join(os.path.basename(part) if os.sep in part else part for part in command)
+
+
+def without_folders(settings: Any) -> Any:
+    """A server's settings with every absolute path cut to its last name."""
+    if isinstance(settings, dict):
+        return {name: without_folders(value) for name, value in settings.items()}
+    if isinstance(settings, list):
+        return [without_folders(value) for value in settings]
+    if isinstance(settings, str) and os.path.isabs(settings) and "\n" not in settings:
+        return os.path.basename(settings)
+    return settings

@@ -12,7 +12,7 @@ from harness import workloads
 from harness.exclusive import OverlapError, exclusive
 from harness.machine import busy_ticks, name_from, process_ticks
 from harness.runs import RunFolder
-from harness.servers import shown_command
+from harness.servers import shown_command, without_folders
 from harness.sse import Draft
 from harness.tables import markdown_table
 
@@ -140,6 +140,17 @@ def test_a_processor_is_named_with_its_instructions(cpuinfo: str, name: str) -> 
 def test_a_shown_command_names_no_folder() -> None:
     command = ["/home/me/bin/python", "-m", "surefoot", "--model", "/data/x y.gguf"]
     assert shown_command(command) == "python -m surefoot --model 'x y.gguf'"
+
+
+def test_settings_of_a_server_name_no_folder() -> None:
+    told = {"model_path": "/home/x/m.gguf", "slots": [{"file": "/a/b"}, 4], "alias": "m", "n": None}
+    assert without_folders(told) == {
+        "model_path": "m.gguf",
+        "slots": [{"file": "b"}, 4],
+        "alias": "m",
+        "n": None,
+    }
+    assert without_folders("/ is no path\nbut text") == "/ is no path\nbut text"
 
 
 CLIENTS = (
