@@ -41,9 +41,10 @@ def own_table(folder: Path, sampled: bool) -> Path | None:
 
 def tables(folder: Path, sampled: bool) -> list[StepCosts]:
     """This machine's table for the kind of trace, then the stated ones."""
-    own = own_table(folder, sampled) or own_table(OWN, sampled)
+    source = OWN if own_table(folder, False) is None else folder
+    own = own_table(source, sampled)
     if own is None:
-        raise SystemExit(f"no table in {folder} or {OWN}")
+        raise SystemExit(f"{source} has no table for sampled replies")
     return [load_costs(path) for path in [own, *sorted(STATED.glob("*.json"))]]
 
 

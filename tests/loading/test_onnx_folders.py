@@ -238,9 +238,14 @@ def test_tables_that_are_no_rotation_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
-    model = BuilderModel()
+@pytest.mark.parametrize("zero_points", ["none", "float"])
+def test_values_that_are_not_finite_are_refused(
+    tmp_path: Path, value: float, zero_points: str
+) -> None:
+    model = BuilderModel(zero_points=zero_points)
     model.tensors["lm_head.MatMul.weight_scales"][3, 1] = value
+    if zero_points == "float":  # no offset there: infinity times nothing
+        model.tensors["lm_head.MatMul.weight_zero_points"][3, 1] = 2 ** (model.head_bits - 1)
     loaded = load_model(model.write(tmp_path / "m"))
     with pytest.raises(ModelError, match=r"model.onnx: output.weight holds values that are not"):
         loaded.weights.load("output.weight")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.errors import ModelError
 from surefoot.graph.spec import DenseWeight, Weight, WeightSource
 
 Floats = NDArray[np.float32]
@@ -75,6 +76,16 @@ def dequantize(weight: Weight) -> Floats:
         values += weight.offsets[..., None]
     flat: Floats = values.reshape(weight.shape)
     return flat
+
+
+def finite(tensor: str, convert: Callable[[], Weight]) -> Weight:
+    """What `convert` makes. Raises `ModelError` if it holds NaN or infinity, which 8-bit
+    activations would turn into numbers that look like any other. `tensor`: its file and name."""
+    with np.errstate(invalid="ignore", over="ignore"):  # refused, not warned of
+        weight = convert()
+    if not is_finite(weight):
+        raise ModelError(f"{tensor} holds values that are not finite")
+    return weight
 
 
 def is_finite(weight: Weight) -> bool:

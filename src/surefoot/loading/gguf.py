@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import DenseWeight, Weight
-from surefoot.loading.fidelity import is_finite
+from surefoot.loading.fidelity import finite
 from surefoot.loading.gguf_blocks import CONVERTERS
 from surefoot.loading.gguf_parts import open_parts
 from surefoot.loading.gguf_reader import GgufFile
@@ -87,16 +87,10 @@ class GgufWeights:
         }
 
     def load(self, name: str) -> Weight:
-        """Raises `ModelError` for a tensor that is missing or holds NaN or infinity: 8-bit
-        activations would turn those into numbers that look like any other."""
+        """Raises `ModelError` for a tensor that is missing or holds NaN or infinity."""
         tensor = self._get(name)
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is refused below
-            weight = CONVERTERS[tensor.tensor_type](tensor.data)
-        if not is_finite(weight):
-            raise ModelError(
-                f"{self.file_of(name)}: tensor {name} holds values that are not finite"
-            )
-        return weight
+        convert = CONVERTERS[tensor.tensor_type]
+        return finite(f"{self.file_of(name)}: tensor {name}", lambda: convert(tensor.data))
 
     def type_of(self, name: str) -> str:
         return Type(self._get(name).tensor_type).name

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import DenseWeight, Weight
-from surefoot.loading.fidelity import is_finite
+from surefoot.loading.fidelity import finite
 from surefoot.loading.gguf_blocks import from_bfloat16
 from surefoot.loading.safetensors import StoredTensor
 from surefoot.loading.tensors import Shape
@@ -111,10 +111,7 @@ class FloatTensors:
 
     def load(self, name: str) -> Weight:
         """Raises `ModelError` for a tensor that holds NaN or infinity."""
-        weight = DenseWeight(self.values(name))
-        if not is_finite(weight):
-            raise ModelError(f"{self._file}: tensor {name} holds values that are not finite")
-        return weight
+        return finite(f"{self._file}: tensor {name}", lambda: DenseWeight(self.values(name)))
 
     def values(self, name: str) -> Floats:
         values = as_float32(self._tensors[name])

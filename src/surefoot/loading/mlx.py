@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import QuantizedWeight, Weight
-from surefoot.loading.fidelity import is_finite
+from surefoot.loading.fidelity import finite
 from surefoot.loading.hf_tensors import FloatTensors, as_float32, gguf_name
 from surefoot.loading.safetensors import StoredTensor
 from surefoot.loading.tensors import Shape
@@ -107,18 +107,17 @@ class MlxTensors:
         """Raises `ModelError` for a tensor that holds NaN or infinity."""
         if name not in self._matrices:
             return self._floats.load(name)
+        return finite(f"{self._file}: tensor {name}", lambda: self._matrix(name))
+
+    def _matrix(self, name: str) -> Weight:
         grouping = self._matrices[name]
         words, scales, biases = self._parts(name)
         packed = np.ascontiguousarray(words.raw).view(np.uint8)
         zero = np.float32(2 ** (grouping.bits - 1))
         steps = as_float32(scales)
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is refused below
-            offsets = as_float32(biases) + zero * steps
+        offsets = as_float32(biases) + zero * steps
         packed = packed.reshape(*steps.shape, grouping.group * grouping.bits // 8)
-        weight = QuantizedWeight(grouping.bits, packed, steps, offsets, grouping.group)
-        if not is_finite(weight):
-            raise ModelError(f"{self._file}: tensor {name} holds values that are not finite")
-        return weight
+        return QuantizedWeight(grouping.bits, packed, steps, offsets, grouping.group)
 
     def values(self, name: str) -> Floats:
         """`scale * q + bias`, element by element, as MLX dequantizes."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import DenseWeight, ModelSpec, QuantizedWeight, Weight
-from surefoot.loading.fidelity import is_finite
+from surefoot.loading.fidelity import finite
 from surefoot.loading.gguf_blocks import from_bfloat16
 from surefoot.loading.onnx_file import OnnxGraph
 from surefoot.loading.onnx_folder_graph import Attention, Linear, Matrix, OnnxDecoder
@@ -128,22 +128,18 @@ class OnnxWeights:
 
     def load(self, name: str) -> Weight:
         """Raises `ModelError` for a tensor that holds NaN or infinity."""
-        part = self._parts[name]
+        return finite(f"{self._graph.file}: {name}", lambda: self._weight(self._parts[name]))
+
+    def _weight(self, part: Part) -> Weight:
         source = part.source
-        weight: Weight
         if isinstance(source, str) or not source.bits:
-            weight = DenseWeight(self._floats(part))
-        else:
-            packed, scales, zeros = self._blocks(source, part)
-            middle = np.float32(2 ** (source.bits - 1))
-            offsets = None
-            if zeros is not None and (zeros != middle).any():
-                with np.errstate(invalid="ignore", over="ignore"):  # refused below
-                    offsets = scales * (middle - zeros)
-            weight = QuantizedWeight(source.bits, packed, scales, offsets, source.block)
-        if not is_finite(weight):
-            raise ModelError(f"{self._graph.file}: {name} holds values that are not finite")
-        return weight
+            return DenseWeight(self._floats(part))
+        packed, scales, zeros = self._blocks(source, part)
+        middle = np.float32(2 ** (source.bits - 1))
+        offsets = None
+        if zeros is not None and (zeros != middle).any():
+            offsets = scales * (middle - zeros)
+        return QuantizedWeight(source.bits, packed, scales, offsets, source.block)
 
     def values(self, name: str) -> Floats:
         """`scale * (q - zero)`, element by element."""

@@ -42,7 +42,7 @@ class RowEvent:
     event: Event
 
 
-class Mark(Enum):
+class _Mark(Enum):
     """What is no event: the reply was abandoned, or the reader has waited long enough."""
 
     END = 0
@@ -56,7 +56,7 @@ class RowGroup:
         self._streams = streams
         # Room for one event of each row and the end mark: a row whose client is slow waits here,
         # and the mailbox merges what it emits meanwhile.
-        self._arrived: asyncio.Queue[RowEvent | Mark] = asyncio.Queue(len(streams) + 1)
+        self._arrived: asyncio.Queue[RowEvent | _Mark] = asyncio.Queue(len(streams) + 1)
         self._alarm: asyncio.TimerHandle | None = None
         self._first: RowEvent | None = None
         self._over = False
@@ -81,7 +81,7 @@ class RowGroup:
             stream.cancel()
         while not self._arrived.empty():
             self._arrived.get_nowait()
-        self._arrived.put_nowait(Mark.END)
+        self._arrived.put_nowait(_Mark.END)
         self._set_alarm(math.inf)
 
     def fail(self, error: SurefootError) -> None:
@@ -150,8 +150,8 @@ class RowGroup:
     async def _take(self, until: float) -> RowEvent | None:
         """The next event, or None at `until` (the loop's clock) and when abandoned."""
         loop = asyncio.get_running_loop()
-        item: RowEvent | Mark = Mark.ALARM
-        while item is Mark.ALARM:
+        item: RowEvent | _Mark = _Mark.ALARM
+        while item is _Mark.ALARM:
             if self._arrived.empty():
                 if loop.time() >= until:
                     return None
@@ -160,7 +160,7 @@ class RowGroup:
             item = await self._arrived.get()
         if self._error is not None:
             raise self._error
-        return None if isinstance(item, Mark) else item
+        return None if isinstance(item, _Mark) else item
 
     def _set_alarm(self, when: float) -> None:
         """One timer for many waits: it may ring early, and is set again only then. A timer for
@@ -174,7 +174,7 @@ class RowGroup:
     def _ring(self) -> None:
         self._alarm = None
         if self._arrived.empty():
-            self._arrived.put_nowait(Mark.ALARM)
+            self._arrived.put_nowait(_Mark.ALARM)
 
     async def _pump(self, index: int, stream: RequestStream, meter: RowMeter) -> None:
         try:
