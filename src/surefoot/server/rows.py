@@ -58,6 +58,7 @@ class RowGroup:
         # and the mailbox merges what it emits meanwhile.
         self._arrived: asyncio.Queue[RowEvent | _Mark] = asyncio.Queue(len(streams) + 1)
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = math.inf
         self._first: RowEvent | None = None
         self._over = False
         self._error: SurefootError | None = None
@@ -155,7 +156,7 @@ class RowGroup:
             if self._arrived.empty():
                 if loop.time() >= until:
                     return None
-                if self._alarm is None or until < self._alarm.when():
+                if until < self._alarm_at:
                     self._set_alarm(until)
             item = await self._arrived.get()
         if self._error is not None:
@@ -168,11 +169,13 @@ class RowGroup:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        self._alarm_at = when
         if when < math.inf:
             self._alarm = asyncio.get_running_loop().call_at(when, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
+        self._alarm_at = math.inf
         if self._arrived.empty():
             self._arrived.put_nowait(_Mark.ALARM)
 
