@@ -4,7 +4,7 @@
     python benchmarks/flood.py --requests 2000 --disconnects 200 \
         --patience 120 --command "surefoot serve --port {port} --ctx 512"
 
-No model is needed for the first: the server is `tests/scripted_server.py`, which also says whether
+No model is needed for the first: its server, `tests/support/scripted_server.py`, also says whether
 every request it accepted ended exactly once. Each request comes from its seed, so what went wrong
 can be sent again. Ends with status 1 if anything did.
 """
@@ -32,7 +32,7 @@ from harness.session import RESULTS, Meta, new_parser, run_session, tell
 from harness.settling import held, server_errors, settle
 from harness.tables import markdown_table
 
-SCRIPTED = Path(__file__).resolve().parent.parent / "tests" / "scripted_server.py"
+SCRIPTED = Path(__file__).resolve().parent.parent / "tests" / "support" / "scripted_server.py"
 DEFAULT_COMMAND = f"{shlex.quote(sys.executable)} {shlex.quote(str(SCRIPTED))} --port {{port}}"
 SETTLE_S = 60.0
 

@@ -11,9 +11,9 @@ from matplotlib import pyplot as plt
 
 from goodput_walks import Measured
 from surefoot.speculation.costs import StepCosts
-from surefoot.speculation.goodput_ledger import LOSS_RATE, MAX_GAIN
-from surefoot.speculation.goodput_prices import StepPrices
-from surefoot.speculation.replay import Replay, TickKind
+from surefoot.speculation.goodput.ledger import LOSS_RATE, MAX_GAIN
+from surefoot.speculation.prices import StepPrices
+from surefoot.speculation.replay.simulation import Replay, TickKind
 
 GROUPS = (("prose", ("chat", "story", "list")), ("copy", ("code", "edit", "json", "table")))
 SHARP_TABLE = "gb10-qwen3-1.7b-4bit"

@@ -17,10 +17,10 @@ from pathlib import Path
 import goodput_plots
 from goodput_walks import SHOWN, Measured, members, total, walk
 from replay_report import STATED
-from surefoot.cli.lookup_flags import lookup_config
+from surefoot.app.generate_lookup import lookup_config
 from surefoot.cli.replay import ReplayPolicy, policy_of
 from surefoot.speculation.costs import CostBucket, StepCosts, load_costs
-from surefoot.speculation.traces import Trace, read_traces
+from surefoot.speculation.replay.traces import Trace, read_traces
 
 OWN = Path(__file__).parent.parent / "docs" / "benchmark_results" / "replay-2026-11-29"
 SETS = (("Tuned on", "varied"), ("Held out", "varied_heldout"))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from surefoot.cli.lookup_flags import lookup_config
+from surefoot.app.generate_lookup import lookup_config
 from surefoot.cli.replay import ReplayPolicy, policy_of
-from surefoot.speculation.comparison import Policy
 from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.costs import StepCosts
-from surefoot.speculation.goodput_chances import ServerPrior
-from surefoot.speculation.hindsight import hindsight_optimum
+from surefoot.speculation.goodput.chances import ServerPrior
 from surefoot.speculation.overlap import OverlapMeter
-from surefoot.speculation.replay import Replay, replay_trace
-from surefoot.speculation.traces import Trace
+from surefoot.speculation.replay.comparison import Policy
+from surefoot.speculation.replay.hindsight import hindsight_optimum
+from surefoot.speculation.replay.simulation import Replay, replay_trace
+from surefoot.speculation.replay.traces import Trace
 
 SHOWN = (
     ReplayPolicy.GRADED,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 from surefoot.speculation.config import PromptLookupConfig
-from surefoot.speculation.ngram import NgramIndex
+from surefoot.speculation.lookup import NgramIndex
 
 VOCAB = 49_152
 """Of the default model."""

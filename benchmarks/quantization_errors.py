@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from quantized_bytes import random_bytes
 from surefoot.graph.spec import DenseWeight, Weight
 from surefoot.loading.fidelity import dequantize, form_of, relative_error
-from surefoot.loading.gguf_blocks import CONVERTERS
+from surefoot.loading.gguf.blocks import CONVERTERS
 from surefoot.loading.quantizing import quantize_matrix
 
 SHAPE = (640, 1024)

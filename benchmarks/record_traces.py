@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from surefoot.cli.assembly import Stack, build_stack
-from surefoot.cli.options import RunOptions
-from surefoot.cli.replying import reply_to, sampling, trace_of
+from surefoot.app.offline import reply_to, sampling, trace_of
+from surefoot.app.options import RunOptions
+from surefoot.app.stack import Stack, build_stack
 from surefoot.config import SchedulerConfig
-from surefoot.speculation.traces import Trace, write_traces
+from surefoot.speculation.replay.traces import Trace, write_traces
 
 ROWS = 4
 

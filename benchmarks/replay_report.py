@@ -13,11 +13,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from surefoot.cli.lookup_flags import lookup_config
+from surefoot.app.generate_lookup import lookup_config
 from surefoot.cli.replay import ReplayPolicy, policy_of
-from surefoot.speculation.comparison import PolicyTotals, compare
 from surefoot.speculation.costs import StepCosts, load_costs
-from surefoot.speculation.traces import Trace, read_traces
+from surefoot.speculation.replay.comparison import PolicyTotals, compare
+from surefoot.speculation.replay.traces import Trace, read_traces
 
 STATED = Path(__file__).parent.parent / "tests" / "data" / "costs"
 GROUPS = (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.loading.resolve import resolve_model
-from surefoot.loading.store import ModelStore
+from surefoot.loading.store.models import ModelStore
+from surefoot.loading.store.resolve import resolve_model
 
 
 @pytest.fixture(scope="session")

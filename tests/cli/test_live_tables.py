@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from surefoot.cli.live_tables import STEPS_BETWEEN, LiveTables
-from surefoot.cli.server_lookup import ServerLookup, lookup_options
-from surefoot.cli.step_costs import CostTables
+from surefoot.app.cost_tables import CostTables
+from surefoot.app.live_tables import STEPS_BETWEEN, LiveTables
+from surefoot.app.server_lookup import ServerLookup, lookup_options
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts
 from surefoot.speculation.live_costs import LiveStep, StepKind

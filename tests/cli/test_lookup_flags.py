@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surefoot.cli.lookup_flags import WatchedLookup, lookup_config
+from surefoot.app.generate_lookup import WatchedLookup, lookup_config
 from surefoot.core.request import SamplingParams
 from surefoot.errors import ConfigError
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig

@@ -15,8 +15,8 @@ import pytest
 import typer.main
 from prometheus_client.parser import text_string_to_metric_families
 
-from server_fakes import Harness, say
-from surefoot.cli.app import app
+from support.server_fakes import Harness, say
+from surefoot.cli.program import app
 from surefoot.runtime.loop import LoopStats
 from surefoot.server.serve import END_S
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from live_server import serving
-from server_fakes import say
+from support.live_server import serving
+from support.server_fakes import say
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "if_reachable.py"
 NINE = [sys.executable, "-c", "print('ran'); raise SystemExit(9)"]

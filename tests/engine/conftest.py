@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from support.tiny_models import TinyModel, Type, open_engine
 from surefoot.engine.engine import Engine
-from surefoot.loading.gguf import load_gguf
+from surefoot.loading.gguf.model import load_gguf
 from surefoot.loading.model import LoadedModel
-from tiny_models import TinyModel, Type, open_engine
 
 
 @pytest.fixture(scope="session")

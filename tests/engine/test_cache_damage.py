@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from gguf import GGMLQuantizationType as Type
 
-from engine_runs import Steps, row
+from support.engine_runs import Steps, row
+from support.tiny_models import TinyModel
 from surefoot.config import EngineConfig
 from surefoot.engine import packed_graph
 from surefoot.engine.cached_files import SMALL_BYTES, FileMark, digest, digest_of, write_atomically
 from surefoot.engine.engine import Engine
 from surefoot.errors import EngineError
 from surefoot.graph.spec import WeightSource
-from surefoot.loading.gguf import load_gguf
+from surefoot.loading.gguf.model import load_gguf
 from surefoot.loading.model import LoadedModel
-from tiny_models import TinyModel
 
 CONFIG = EngineConfig(num_windows=2, capacity=64)
 PROMPT = [3, 1, 4, 1, 5]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine_runs import GREEDY, JointForward, Steps, row
+from support.engine_runs import GREEDY, JointForward, Steps, row
 from surefoot.config import EngineConfig
 from surefoot.engine.engine import Engine
 from surefoot.loading.model import LoadedModel

@@ -9,12 +9,12 @@ import onnxruntime as ort
 import pytest
 from gguf import GGMLQuantizationType as Type
 
+from support.tiny_models import TinyModel
 from surefoot.engine.graph_building import derive_rows, write_packed
 from surefoot.engine.session_options import session_options
 from surefoot.graph.layouts import LinearLayout
-from surefoot.loading.gguf import load_gguf
+from surefoot.loading.gguf.model import load_gguf
 from surefoot.loading.model import LoadedModel
-from tiny_models import TinyModel
 
 LEVEL, THREADS, EXTERNAL_FROM = 4, 1, 256
 

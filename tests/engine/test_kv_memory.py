@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from engine_runs import JointForward
+from support.engine_runs import JointForward
+from support.tiny_models import TinyModel
 from surefoot.engine.kv_memory import KvMemory
 from surefoot.graph.spec import ModelSpec
-from surefoot.loading.gguf import load_gguf
-from tiny_models import TinyModel
+from surefoot.loading.gguf.model import load_gguf
 
 SPEC = ModelSpec(
     architecture="llama",

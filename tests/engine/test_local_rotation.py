@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine_runs import GREEDY, Steps, row
-from model_files import SmallModel, write_gguf
-from reference_decoder import reference_logits
+from support.engine_runs import GREEDY, Steps, row
+from support.model_files import SmallModel, write_gguf
+from support.reference_decoder import reference_logits
 from surefoot.config import EngineConfig
 from surefoot.engine.engine import Engine
 from surefoot.loading.open import load_model

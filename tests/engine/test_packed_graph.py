@@ -15,8 +15,9 @@ import onnx
 import pytest
 from gguf import GGMLQuantizationType as Type
 
-from engine_runs import Steps, row
-from graph_runs import GraphRun
+from support.engine_runs import Steps, row
+from support.graph_runs import GraphRun
+from support.tiny_models import TinyModel
 from surefoot.config import EngineConfig
 from surefoot.engine.engine import Engine
 from surefoot.engine.graph_cache import Cleared, clear
@@ -25,9 +26,8 @@ from surefoot.engine.packed_graph import PackedGraph, cache_key, open_packed
 from surefoot.engine.session import JointSession
 from surefoot.errors import ModelError
 from surefoot.graph.spec import Weight
-from surefoot.loading.gguf import load_gguf
+from surefoot.loading.gguf.model import load_gguf
 from surefoot.loading.model import LoadedModel
-from tiny_models import TinyModel
 
 CONFIG = EngineConfig(num_windows=3, capacity=64)
 PROMPT = [3, 1, 4, 1, 5]

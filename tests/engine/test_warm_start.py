@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gguf import GGMLQuantizationType as Type
 
-from tiny_models import TinyModel
+from support.tiny_models import TinyModel
 
 RUN = """
 import sys
@@ -17,7 +17,7 @@ from surefoot.config import EngineConfig
 from surefoot.core.request import SamplingParams
 from surefoot.core.step import RowPlan, RowSampling, StepPlan
 from surefoot.engine.engine import Engine
-from surefoot.loading.gguf import load_gguf
+from surefoot.loading.gguf.model import load_gguf
 
 model = load_gguf(Path(sys.argv[1]))
 config = EngineConfig(num_windows=2, capacity=64)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from real_runs import open_real_engine
+from support.real_runs import open_real_engine
 from surefoot.engine.engine import Engine
-from surefoot.loading.gguf import load_gguf
+from surefoot.loading.gguf.model import load_gguf
 from surefoot.loading.model import LoadedModel
 
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from real_runs import CAPACITY, COPY, GREEDY, SEEDED, TELL, chat_request
-from surefoot.cli.parity import Parity, compare
-from surefoot.cli.replying import Reply, reply_to
+from support.real_runs import CAPACITY, COPY, GREEDY, SEEDED, TELL, chat_request
+from surefoot.app.offline import Reply, reply_to
+from surefoot.app.parity import Parity, compare
 from surefoot.config import SchedulerConfig
 from surefoot.core.request import PlainText, Request, SamplingParams
 from surefoot.engine.engine import Engine
 from surefoot.loading.model import LoadedModel
 from surefoot.runtime.loop import EngineLoop
 from surefoot.runtime.mailbox import Mailbox
-from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.proposing import PromptLookup
 from surefoot.scheduling.scheduler import Scheduler
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from real_runs import CAPACITY, GREEDY, SEEDED, TELL, chat_request
+from support.real_runs import CAPACITY, GREEDY, SEEDED, TELL, chat_request
 from surefoot.cache.budget import KvBudget
 from surefoot.config import EngineConfig, SchedulerConfig
 from surefoot.core.events import Event, Finished, TokensEmitted

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from real_runs import ASK, COPY, GREEDY, SEEDED, RealRun, chat_request
+from support.real_runs import ASK, COPY, GREEDY, SEEDED, RealRun, chat_request
 from surefoot.core.request import Request, SamplingParams
 from surefoot.engine.engine import Engine
 from surefoot.loading.model import LoadedModel
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import load_costs
-from surefoot.speculation.replay import replay_trace
+from surefoot.speculation.replay.simulation import replay_trace
 
 COSTS = load_costs(Path(__file__).parents[1] / "data" / "costs" / "gb10-qwen3-1.7b-4bit.json")
 GOVERNED = (DraftPolicy.GRADED, DraftPolicy.GATED)

@@ -10,9 +10,9 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
-from engine_runs import JointForward
-from surefoot.loading.gguf import load_gguf
-from tiny_models import LINEAR_TYPES, TinyModel, TinyShape, numpy_logits, write_gguf
+from support.engine_runs import JointForward
+from support.tiny_models import LINEAR_TYPES, TinyModel, TinyShape, numpy_logits, write_gguf
+from surefoot.loading.gguf.model import load_gguf
 
 VOCAB = 256
 

@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType as Type
 from quantized_bytes import HALF_FLOATS, random_bytes
 from surefoot.graph.spec import QuantizedWeight
 from surefoot.loading.fidelity import dequantize, form_of, relative_error
-from surefoot.loading.gguf_blocks import CONVERTERS
+from surefoot.loading.gguf.blocks import CONVERTERS
 
 FORMS = {
     Type.Q4_0: "4 bits, blocks of 32",

@@ -10,10 +10,10 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
-from graph_runs import GraphRun
-from model_files import SmallModel, hf_name, to_bfloat16, write_folder, write_gguf
 from quantized_bytes import random_bytes
-from reference_decoder import reference_logits
+from support.graph_runs import GraphRun
+from support.model_files import SmallModel, hf_name, to_bfloat16, write_folder, write_gguf
+from support.reference_decoder import reference_logits
 from surefoot.errors import ModelError
 from surefoot.loading.fidelity import dequantize, relative_error
 from surefoot.loading.model import LoadedModel

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_files import SmallModel, hf_name, write_folder
+from support.model_files import SmallModel, hf_name, write_folder
 from surefoot.errors import ModelError
 from surefoot.loading.folder import model_in
-from surefoot.loading.hf_config import llama3_factors
+from surefoot.loading.hf.config import llama3_factors
 from surefoot.loading.model import TextFiles
 from surefoot.loading.open import load_model
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
 
+from support.tiny_models import LINEAR_TYPES, TinyModel, TinyShape, write_gguf
 from surefoot.errors import ModelError
 from surefoot.graph.spec import ModelSpec
 from surefoot.loading.fidelity import dequantize, relative_error
-from surefoot.loading.gguf import load_gguf
-from tiny_models import LINEAR_TYPES, TinyModel, TinyShape, write_gguf
+from surefoot.loading.gguf.model import load_gguf
 
 SMALL = TinyShape(vocab=32, hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, context=64)
 MODEL = TinyModel(linear=Type.Q8_0, shape=SMALL)

@@ -11,10 +11,10 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.tiny_models import TinyModel, TinyShape, text_model
 from surefoot.errors import ModelError
-from surefoot.loading.gguf import load_gguf
-from surefoot.loading.gguf_reader import GgufFile
-from tiny_models import TinyModel, TinyShape, text_model
+from surefoot.loading.gguf.model import load_gguf
+from surefoot.loading.gguf.reader import GgufFile
 
 SMALL = TinyShape(vocab=32, hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, context=64)
 

@@ -6,7 +6,7 @@ import pytest
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import ModelSpec
-from surefoot.loading.gguf_spec import Fields, gemma3_windows, read_spec
+from surefoot.loading.gguf.spec import Fields, gemma3_windows, read_spec
 
 TIED, UNTIED = ("token_embd.weight",), ("token_embd.weight", "output.weight")
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from model_files import SmallModel, hf_name, to_bfloat16, write_folder
+from support.model_files import SmallModel, hf_name, to_bfloat16, write_folder
 from surefoot.errors import ModelError
-from surefoot.loading.hf_folder import load_hf_folder
+from surefoot.loading.hf.model import load_hf_folder
 
 MODEL = SmallModel("gemma3", layers=1, window=8)
 CONFIG = MODEL.config() | {

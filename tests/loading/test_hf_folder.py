@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_files import SmallModel, hf_name, to_bfloat16, to_mlx, write_folder
+from support.model_files import SmallModel, hf_name, to_bfloat16, to_mlx, write_folder
 from surefoot.errors import ModelError
-from surefoot.loading.hf_folder import load_hf_folder
-from surefoot.loading.hf_tensors import FloatTensors
-from surefoot.loading.mlx import MlxTensors
+from surefoot.loading.hf.model import load_hf_folder
+from surefoot.loading.hf.tensors import FloatTensors
+from surefoot.loading.mlx.weights import MlxTensors
 from surefoot.loading.quantizing import QuantizingWeights
 
 MODEL = SmallModel("qwen3", layers=1)

@@ -7,8 +7,8 @@ import pytest
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import DenseWeight
-from surefoot.loading.hf_tensors import FloatTensors, as_float32, by_gguf_name, gguf_name
-from surefoot.loading.safetensors import StoredTensor
+from surefoot.loading.hf.safetensors import StoredTensor
+from surefoot.loading.hf.tensors import FloatTensors, as_float32, by_gguf_name, gguf_name
 
 ONE = StoredTensor("F32", np.array([1.0], dtype="<f4"))
 LAYER = "model.layers.11."

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.errors import ModelError
-from surefoot.loading.hf_text import read_text_files
+from surefoot.loading.hf.text_files import read_text_files
 from surefoot.loading.model import TextFiles
 
 

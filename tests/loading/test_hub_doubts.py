@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fake_hub import FakeHub, fake_hub
+from support.fake_hub import FakeHub, fake_hub
 from surefoot.errors import ModelError
-from surefoot.loading.download import CHUNK_BYTES, RemoteFile, unfinished_path
-from surefoot.loading.hub import Hub
-from surefoot.loading.store import ModelStore
+from surefoot.loading.store.download import CHUNK_BYTES, RemoteFile, unfinished_path
+from surefoot.loading.store.hub import Hub
+from surefoot.loading.store.models import ModelStore
 
 CONTENT = b"GGUF" + bytes(range(256)) * 16
 LONG = bytes(range(251)) * 9000

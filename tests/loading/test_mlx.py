@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from graph_runs import GraphRun
-from model_files import SmallModel, hf_name, to_mlx, write_folder
-from reference_decoder import reference_logits
+from support.graph_runs import GraphRun
+from support.model_files import SmallModel, hf_name, to_mlx, write_folder
+from support.reference_decoder import reference_logits
 from surefoot.errors import ModelError
 from surefoot.loading.fidelity import dequantize, form_of, relative_error
 from surefoot.loading.open import load_model

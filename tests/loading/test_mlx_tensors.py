@@ -9,8 +9,8 @@ import pytest
 
 from surefoot.errors import ModelError
 from surefoot.graph.spec import DenseWeight, QuantizedWeight
-from surefoot.loading.mlx import Grouping, MlxTensors, read_groupings
-from surefoot.loading.safetensors import StoredTensor
+from surefoot.loading.hf.safetensors import StoredTensor
+from surefoot.loading.mlx.weights import Grouping, MlxTensors, read_groupings
 
 NAME = "blk.0.attn_q"
 

@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from onnx_folders import BuilderModel
+from support.onnx_folders import BuilderModel
 from surefoot.errors import ModelError
 from surefoot.loading.open import load_model
 

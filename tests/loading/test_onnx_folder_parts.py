@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnx_folders import BuilderModel
+from support.onnx_folders import BuilderModel
 from surefoot.errors import ModelError
 from surefoot.graph.spec import DenseWeight, QuantizedWeight
-from surefoot.loading.onnx_file import read_onnx
-from surefoot.loading.onnx_folder import load_onnx_folder
-from surefoot.loading.onnx_folder_graph import Matrix, OnnxDecoder, read_decoder
-from surefoot.loading.onnx_folder_weights import Part, parts_of
+from surefoot.loading.onnx.file import read_onnx
+from surefoot.loading.onnx.graph import Matrix, OnnxDecoder, read_decoder
+from surefoot.loading.onnx.model import load_onnx_folder
+from surefoot.loading.onnx.weights import Part, parts_of
 
 QUERY, KV = 4 * 16, 2 * 16
 """Rows of q, and of k and of v, of `BuilderModel`."""

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from graph_runs import GraphRun
-from onnx_folders import BuilderModel
+from support.graph_runs import GraphRun
+from support.onnx_folders import BuilderModel
 from surefoot.errors import ModelError
 from surefoot.loading.fidelity import dequantize, form_of, relative_error
-from surefoot.loading.hf_config import llama3_factors
-from surefoot.loading.onnx_file import read_onnx
-from surefoot.loading.onnx_folder_rotation import base_and_factors, measured_frequencies
+from surefoot.loading.hf.config import llama3_factors
+from surefoot.loading.onnx.file import read_onnx
+from surefoot.loading.onnx.rotation import base_and_factors, measured_frequencies
 from surefoot.loading.open import load_model
 
 IDS = [3, 17, 95, 0, 41, 41, 8, 63, 17, 95, 0, 2]

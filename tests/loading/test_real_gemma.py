@@ -15,8 +15,8 @@ import gguf
 import numpy as np
 import pytest
 
-from graph_runs import GraphRun
-from reference_decoder import Family, reference_logits
+from support.graph_runs import GraphRun
+from support.reference_decoder import Family, reference_logits
 from surefoot.loading.open import load_model
 from surefoot.text.tokenizer import Tokenizer
 

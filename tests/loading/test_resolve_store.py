@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from surefoot.errors import ModelError, NotFoundError
-from surefoot.loading.hub import Hub
-from surefoot.loading.resolve import resolve_model
-from surefoot.loading.store import ModelStore
+from surefoot.loading.store.hub import Hub
+from surefoot.loading.store.models import ModelStore
+from surefoot.loading.store.resolve import resolve_model
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from model_files import SmallModel, write_gguf
+from support.model_files import SmallModel, write_gguf
 from surefoot.errors import ModelError
 from surefoot.loading.folder import model_in, part_name
-from surefoot.loading.gguf_parts import open_parts
+from surefoot.loading.gguf.parts import open_parts
 from surefoot.loading.open import load_model
 
 MODEL = SmallModel("qwen3")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from graph_runs import GraphRun
-from model_files import write_gguf
+from support.graph_runs import GraphRun
+from support.model_files import write_gguf
 from surefoot.loading.fidelity import form_of
 from surefoot.loading.model import LoadedModel
 from surefoot.loading.open import load_model

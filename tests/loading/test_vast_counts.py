@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from model_files import SmallModel, hf_name, write_folder, write_gguf
+from support.model_files import SmallModel, hf_name, write_folder, write_gguf
 from surefoot.errors import ModelError
 from surefoot.loading.folder import is_plain_name
-from surefoot.loading.gguf_spec import MAX_HEAD_DIM, MAX_LAYERS
+from surefoot.loading.gguf.spec import MAX_HEAD_DIM, MAX_LAYERS
 from surefoot.loading.open import load_model
 
 GEMMA = SmallModel("gemma3", window=8)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fakes import ScriptedEngine, ScriptedHandle, Window
-from surefoot.core.request import SamplingParams
-from surefoot.core.step import FromStep, StepPlan, StepResult
-from surefoot.runtime.calibration import (
+from support.fakes import ScriptedEngine, ScriptedHandle, Window
+from surefoot.app.calibration import (
     GREEDY,
     SAMPLED,
     Calibration,
@@ -15,6 +13,8 @@ from surefoot.runtime.calibration import (
     calibrate,
     finish,
 )
+from surefoot.core.request import SamplingParams
+from surefoot.core.step import FromStep, StepPlan, StepResult
 
 SECONDS_BY_WIDTH = {1: 1.0, 2: 1.5, 3: 2.25, 4: 3.0}
 PIPELINED_S = 0.75

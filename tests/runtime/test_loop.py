@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from fakes import TIMEOUT_S, ScriptedEngine
-from scheduler_runs import alone, request
+from support.fakes import TIMEOUT_S, ScriptedEngine
+from support.scheduler_runs import alone, request
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import Event, Failed, Finished, FinishReason, TokensEmitted
 from surefoot.core.request import Request
 from surefoot.errors import ContextLengthError, EngineError, NotReadyError, QueueFullError
 from surefoot.runtime.loop import EngineLoop, LoopStats
-from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.proposing import PromptLookup
 from surefoot.scheduling.scheduler import Scheduler
 from surefoot.scheduling.storage import RowStorage
 from surefoot.speculation.config import PromptLookupConfig

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from fakes import TIMEOUT_S, ScriptedEngine
-from scheduler_runs import alone, request
+from support.fakes import TIMEOUT_S, ScriptedEngine
+from support.scheduler_runs import alone, request
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import Event, Failed, Finished, FinishReason, TokensEmitted
 from surefoot.core.request import TokenLogprobs

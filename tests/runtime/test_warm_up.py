@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fakes import ScriptedEngine, plan_table
+from support.fakes import ScriptedEngine, plan_table
+from surefoot.app.warm_up import warm_up_widths
 from surefoot.core.request import SamplingParams
-from surefoot.runtime.warm_up import warm_up_widths
 
 GREEDY = SamplingParams(temperature=0.0)
 SEEDED = SamplingParams(temperature=0.8, seed=3)

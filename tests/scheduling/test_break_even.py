@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from fakes import ScriptedEngine
-from lookup_runs import GATED, GRADED, PLAIN, PROMPT, REPLIES, Lookup, reply_run
-from lookup_texts import Diaries, landing_text
-from scheduler_runs import Run, request
+from support.fakes import ScriptedEngine
+from support.lookup_runs import GATED, GRADED, PLAIN, PROMPT, REPLIES, Lookup, reply_run
+from support.lookup_texts import Diaries, landing_text
+from support.scheduler_runs import Run, request
 from surefoot.core.events import Event, Failed, Finished
-from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.proposing import PromptLookup
 from surefoot.speculation.config import PromptLookupConfig
 
 

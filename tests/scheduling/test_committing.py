@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_runs import request
+from support.scheduler_runs import request
 from surefoot.core.events import FinishReason
 from surefoot.core.step import FromStep, RowPlan, RowResult, RowSampling
 from surefoot.scheduling.committing import Committed, commit_result, draft_of

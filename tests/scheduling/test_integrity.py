@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lookup_runs import PLAIN, REPLIES, Lookup
-from scheduler_runs import request
+from support.lookup_runs import PLAIN, REPLIES, Lookup
+from support.scheduler_runs import request
 from surefoot.config import SchedulerConfig
 from surefoot.scheduling.integrity import check_integrity
 from surefoot.scheduling.row import Row

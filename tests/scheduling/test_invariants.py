@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from fakes import ScriptedEngine
-from lookup_texts import DiaryDrafter
-from scheduler_runs import Run, request
+from support.fakes import ScriptedEngine
+from support.lookup_texts import DiaryDrafter
+from support.scheduler_runs import Run, request
 from surefoot.core.request import SamplingParams
 from surefoot.core.step import RowPlan, RowSampling, StepPlan
-from surefoot.scheduling import invariants, prompt_lookup
+from surefoot.scheduling import invariants, proposing
 from surefoot.scheduling.forwards import InFlight
 from surefoot.scheduling.lookahead import Lookahead
-from surefoot.scheduling.prompt_lookup import Asked, PromptLookup
+from surefoot.scheduling.proposing import Asked, PromptLookup
 from surefoot.scheduling.row import Row
 from surefoot.speculation.config import PromptLookupConfig
 
@@ -248,7 +248,7 @@ def test_i8_a_cancelled_row_is_not_cut_mid_step() -> None:
 
 def test_every_invariant_is_told_guarded_and_used() -> None:
     """The docstring tells I1 to I8; each guard is called from the scheduler's code."""
-    told = set(re.findall(r"^- I(\d)", prompt_lookup.__doc__ or "", re.MULTILINE))
+    told = set(re.findall(r"^- I(\d)", proposing.__doc__ or "", re.MULTILINE))
     assert told == set("12345678")
     guards = {name for name in vars(invariants) if re.match(r"i\d_", name)}
     assert {name[1] for name in guards} == told

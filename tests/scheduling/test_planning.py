@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_runs import PENALIZED, request
+from support.scheduler_runs import PENALIZED, request
 from surefoot.config import SchedulerConfig
 from surefoot.core.step import FromStep
 from surefoot.scheduling.planning import chunk_lengths, plan_after, plan_chunk, plan_round

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fakes import ScriptedEngine
-from paged_runs import cached, num_fed, paged_engine, paged_run
-from scheduler_runs import GREEDY, PENALIZED, SEEDED, Run, alone, request
+from support.fakes import ScriptedEngine
+from support.paged_runs import cached, num_fed, paged_engine, paged_run
+from support.scheduler_runs import GREEDY, PENALIZED, SEEDED, Run, alone, request
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import Failed, FinishReason
 from surefoot.core.request import SamplingParams
 from surefoot.errors import EngineError
 from surefoot.scheduling.prefix_cache import PrefixCache
-from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.proposing import PromptLookup
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 
 LONG = tuple(range(7, 7 + 40))

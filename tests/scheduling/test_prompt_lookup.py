@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
-from fakes import Fault, plan_table
-from lookup_runs import GRADED, PLAIN, PROMPT, REPLIES, Lookup
-from scheduler_runs import alone, request
+from support.fakes import Fault, plan_table
+from support.lookup_runs import GRADED, PLAIN, PROMPT, REPLIES, Lookup
+from support.scheduler_runs import alone, request
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import Failed, TokensEmitted
 from surefoot.core.step import RowPlan, StepPlan

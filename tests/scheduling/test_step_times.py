@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes import ScriptedEngine
-from lookup_runs import GRADED, PLAIN, PROMPT, REPLIES
-from lookup_texts import Diaries
-from scheduler_runs import Run, request
+from support.fakes import ScriptedEngine
+from support.lookup_runs import GRADED, PLAIN, PROMPT, REPLIES
+from support.lookup_texts import Diaries
+from support.scheduler_runs import Run, request
 from surefoot.core.request import SamplingParams
-from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.proposing import PromptLookup
 from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.live_costs import LiveStep, StepKind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_runs import request
+from support.scheduler_runs import request
 from surefoot.core.events import FinishReason
 from surefoot.scheduling.stopping import Kept, keep_until_stop
 

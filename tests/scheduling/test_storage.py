@@ -6,16 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes import ScriptedEngine
-from paged_runs import cached, num_fed, paged_engine, paged_run, paged_storage
-from scheduler_runs import GREEDY, PENALIZED, SEEDED, Run, alone, drive, request, whole_replies
+from support.fakes import ScriptedEngine
+from support.paged_runs import cached, num_fed, paged_engine, paged_run, paged_storage
+from support.scheduler_runs import (
+    GREEDY,
+    PENALIZED,
+    SEEDED,
+    Run,
+    alone,
+    drive,
+    request,
+    whole_replies,
+)
 from surefoot.cache.budget import KvBudget, window_blocks
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import Failed, Finished
 from surefoot.core.request import Request
 from surefoot.core.step import RowPlan, StepPlan
 from surefoot.errors import QueueTimeoutError
-from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.proposing import PromptLookup
 from surefoot.scheduling.storage import RowStorage
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 

@@ -6,14 +6,14 @@ from typing import ClassVar
 
 import pytest
 
-from fakes import ScriptedEngine
-from lookup_runs import PLAIN, PROMPT, REPLIES, Lookup
-from scheduler_runs import Run, request
+from support.fakes import ScriptedEngine
+from support.lookup_runs import PLAIN, PROMPT, REPLIES, Lookup
+from support.scheduler_runs import Run, request
 from surefoot.core.events import FinishReason
 from surefoot.core.request import Request, SamplingParams
-from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.proposing import PromptLookup
 from surefoot.speculation.config import PromptLookupConfig
-from surefoot.speculation.drafter import PromptLookupDrafter
+from surefoot.speculation.governed.drafter import PromptLookupDrafter
 
 
 class TestGate:

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from faulty_engine import DETAIL, Fault, FaultyEngine
-from flood_runs import FloodedServer, flooded
-from live_server import TIMEOUT_S
+from support.faulty_engine import DETAIL, Fault, FaultyEngine
+from support.flood_runs import FloodedServer, flooded
+from support.live_server import TIMEOUT_S
 from surefoot.config import SchedulerConfig
 from surefoot.scheduling.scheduler import Scheduler
 from surefoot.server.limits import ReplyLimits, ServerConfig

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from server_fakes import Harness, say
+from support.server_fakes import Harness, say
 
 FILE_EVENTS = ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "exec")
 

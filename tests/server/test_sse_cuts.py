@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fakes import ScriptedEngine
-from flood_runs import flooded
 from harness.sse import data_of
-from live_server import TIMEOUT_S
-from naive_stop import naive
-from server_fakes import END
+from support.fakes import ScriptedEngine
+from support.flood_runs import flooded
+from support.live_server import TIMEOUT_S
+from support.naive_stop import naive
+from support.server_fakes import END
 from surefoot.config import SchedulerConfig
-from surefoot.scheduling.prompt_lookup import PromptLookup
+from surefoot.scheduling.proposing import PromptLookup
 from surefoot.scheduling.scheduler import Scheduler
 from surefoot.speculation.config import PromptLookupConfig
 

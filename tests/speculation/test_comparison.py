@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.speculation.comparison import (
+from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
+from surefoot.speculation.costs import load_costs
+from surefoot.speculation.replay.comparison import (
     Policy,
     PolicyTotals,
     compare,
     format_table,
     standard_policies,
 )
-from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
-from surefoot.speculation.costs import load_costs
-from surefoot.speculation.hindsight import hindsight_optimum
-from surefoot.speculation.replay import replay_trace
-from surefoot.speculation.traces import Trace
+from surefoot.speculation.replay.hindsight import hindsight_optimum
+from surefoot.speculation.replay.simulation import replay_trace
+from surefoot.speculation.replay.traces import Trace
 
 COSTS = load_costs(Path(__file__).parent.parent / "data" / "costs" / "gb10-qwen3-1.7b-4bit.json")
 SOURCE = tuple(range(100, 160))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
-from surefoot.speculation.drafter import PromptLookupDrafter, PromptLookupStats
+from surefoot.speculation.governed.drafter import PromptLookupDrafter, PromptLookupStats
 
 GRADED = PromptLookupConfig(policy=DraftPolicy.GRADED)
 GATED = PromptLookupConfig(policy=DraftPolicy.GATED)

@@ -8,12 +8,12 @@ import pytest
 
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts
-from surefoot.speculation.goodput import GoodputDrafter
-from surefoot.speculation.goodput_chances import ServerPrior
-from surefoot.speculation.goodput_ledger import LOSS_RATE
-from surefoot.speculation.goodput_prices import StepPrices
-from surefoot.speculation.replay import TickKind, replay_trace
-from surefoot.speculation.traces import Trace
+from surefoot.speculation.goodput.chances import ServerPrior
+from surefoot.speculation.goodput.drafter import GoodputDrafter
+from surefoot.speculation.goodput.ledger import LOSS_RATE
+from surefoot.speculation.prices import StepPrices
+from surefoot.speculation.replay.simulation import TickKind, replay_trace
+from surefoot.speculation.replay.traces import Trace
 
 CONFIG = PromptLookupConfig(policy=DraftPolicy.GOODPUT)
 #: A tenth of a step a draft, and a way back of a tenth.

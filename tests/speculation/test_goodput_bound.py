@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts
-from surefoot.speculation.goodput_chances import ServerPrior
-from surefoot.speculation.goodput_ledger import LOSS_RATE, NARROW_DRAFT
-from surefoot.speculation.goodput_prices import StepPrices
-from surefoot.speculation.replay import Replay, replay_trace
-from surefoot.speculation.traces import Trace
+from surefoot.speculation.goodput.chances import ServerPrior
+from surefoot.speculation.goodput.ledger import LOSS_RATE, NARROW_DRAFT
+from surefoot.speculation.prices import StepPrices
+from surefoot.speculation.replay.simulation import Replay, replay_trace
+from surefoot.speculation.replay.traces import Trace
 
 WIDTHS = range(1, 34)
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.speculation.config import PromptLookupConfig
-from surefoot.speculation.goodput_match import (
+from surefoot.speculation.goodput.match import (
     KEPT_RUN,
     MAX_RIVALS,
     SHORTEST,
     MatchTracker,
     Sight,
 )
-from surefoot.speculation.ngram import find_draft
+from surefoot.speculation.lookup import find_draft
 
 CONFIG = PromptLookupConfig()
 

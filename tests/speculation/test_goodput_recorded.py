@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.speculation.comparison import Policy, policy_totals
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import load_costs
-from surefoot.speculation.goodput_chances import ServerPrior
-from surefoot.speculation.goodput_ledger import LOSS_RATE, NARROW_DRAFT
-from surefoot.speculation.goodput_prices import StepPrices
-from surefoot.speculation.replay import replay_trace
-from surefoot.speculation.traces import read_traces
+from surefoot.speculation.goodput.chances import ServerPrior
+from surefoot.speculation.goodput.ledger import LOSS_RATE, NARROW_DRAFT
+from surefoot.speculation.prices import StepPrices
+from surefoot.speculation.replay.comparison import Policy, policy_totals
+from surefoot.speculation.replay.simulation import replay_trace
+from surefoot.speculation.replay.traces import read_traces
 
 DATA = Path(__file__).parents[1] / "data"
 TABLES = sorted((DATA / "costs").glob("*.json"))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.speculation.costs import CostBucket, StepCosts, load_costs
-from surefoot.speculation.goodput_chances import (
+from surefoot.speculation.goodput.chances import (
     LEARNING_RATE,
     LEAST_CHANCE,
     PULL,
@@ -18,15 +18,15 @@ from surefoot.speculation.goodput_chances import (
     RowChances,
     ServerPrior,
 )
-from surefoot.speculation.goodput_ledger import LOSS_RATE, MAX_GAIN, Ledger
-from surefoot.speculation.goodput_match import Sight
-from surefoot.speculation.goodput_prices import PriceBook, StepPrices
-from surefoot.speculation.goodput_width import (
+from surefoot.speculation.goodput.ledger import LOSS_RATE, MAX_GAIN, Ledger
+from surefoot.speculation.goodput.match import Sight
+from surefoot.speculation.goodput.width import (
     NO_ROUND,
     WidthChoice,
     choose_leaving,
     choose_width,
 )
+from surefoot.speculation.prices import PriceBook, StepPrices
 
 #: A round of w tokens costs (w + 2) / 2 plain steps, a way back a quarter.
 PRICES = StepPrices(0.25, (0.0, *((w + 2) / 2 for w in range(1, 10))))

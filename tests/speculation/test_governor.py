@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
-from surefoot.speculation.governor import DraftGovernor
+from surefoot.speculation.governed.governor import DraftGovernor
 
 GRADED = PromptLookupConfig(policy=DraftPolicy.GRADED)
 GATED = PromptLookupConfig(policy=DraftPolicy.GATED)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from surefoot.speculation.acceptance import accepted_prefix
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts
-from surefoot.speculation.hindsight import hindsight_optimum
-from surefoot.speculation.ngram import find_draft
-from surefoot.speculation.replay import replay_trace
-from surefoot.speculation.traces import Trace
+from surefoot.speculation.lookup import find_draft
+from surefoot.speculation.replay.hindsight import hindsight_optimum
+from surefoot.speculation.replay.simulation import replay_trace
+from surefoot.speculation.replay.traces import Trace
 
 CONFIG = PromptLookupConfig()
 

@@ -14,9 +14,9 @@ for name in ("numpy", "onnx", "onnxruntime"):
 
 import surefoot.speculation
 
-for module in pkgutil.iter_modules(surefoot.speculation.__path__):
-    importlib.import_module(f"surefoot.speculation.{module.name}")
-    print(module.name)
+for module in pkgutil.walk_packages(surefoot.speculation.__path__, "surefoot.speculation."):
+    importlib.import_module(module.name)
+    print(module.name.rpartition(".")[2])
 """
 
 
@@ -26,6 +26,5 @@ def test_every_module_imports_without_array_libraries() -> None:
     )
     assert done.returncode == 0, done.stderr
     folder = Path(surefoot.speculation.__file__).parent
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert set(done.stdout.split()) == modules
-    assert {"config", "ngram", "governor", "shadow", "drafter", "acceptance"} <= modules
+    modules = {path.stem for path in folder.rglob("*.py")} - {"__init__"}
+    assert modules <= set(done.stdout.split())

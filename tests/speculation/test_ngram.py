@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.speculation.config import PromptLookupConfig
-from surefoot.speculation.ngram import NgramIndex, find_draft
+from surefoot.speculation.lookup import NgramIndex, find_draft
 
 
 def indexed(context: list[int], config: PromptLookupConfig) -> list[int]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts, load_costs
 from surefoot.speculation.overlap import OverlapMeter
-from surefoot.speculation.replay import Replay, TickKind, plain_ticks, replay_trace
-from surefoot.speculation.traces import Trace
+from surefoot.speculation.replay.simulation import Replay, TickKind, plain_ticks, replay_trace
+from surefoot.speculation.replay.traces import Trace
 
 TABLES = Path(__file__).parent.parent / "data" / "costs"
 GRADED = PromptLookupConfig(policy=DraftPolicy.GRADED)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from surefoot.speculation.shadow import ShadowProbe
+from surefoot.speculation.governed.probe import ShadowProbe
 
 
 @pytest.mark.parametrize(

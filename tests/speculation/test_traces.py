@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.errors import ConfigError
-from surefoot.speculation.traces import Trace, read_traces, write_traces
+from surefoot.speculation.replay.traces import Trace, read_traces, write_traces
 
 
 def test_the_short_form() -> None:

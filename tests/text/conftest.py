@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from surefoot.loading.gguf import load_gguf
+from surefoot.loading.gguf.model import load_gguf
 from surefoot.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).parent.parent / "data"

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naive_stop import naive
-from surefoot.text.stop_text import RowText
+from support.naive_stop import naive
+from surefoot.output.stop_text import RowText
 
 
 class Pieces:

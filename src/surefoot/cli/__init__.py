@@ -1,5 +1,5 @@
 """The command line: the one place that reads the environment and wires the parts together."""
 
-from surefoot.cli.app import main
+from surefoot.cli.program import main
 
 __all__ = ["main"]

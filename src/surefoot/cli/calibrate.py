@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surefoot.cli import options as flags
-from surefoot.cli.lookup_flags import GOODPUT_DRAFT_MAX, WidestDraft
+from surefoot.app.generate_lookup import GOODPUT_DRAFT_MAX
+from surefoot.app.options import RunOptions
+from surefoot.cli.flags import model as flags
+from surefoot.cli.flags.lookup import WidestDraft
 from surefoot.speculation.config import PromptLookupConfig
 from surefoot.speculation.costs import CostBucket, StepCosts, load_costs, save_costs
 
 if TYPE_CHECKING:
-    from surefoot.cli.step_costs import CostTables
+    from surefoot.app.cost_tables import CostTables
 
 CONTEXTS = (256, 1024, 4096)
 BAR_PER_STEP = 8
@@ -39,7 +41,7 @@ def calibrate(
         print(describe(load_costs(show)), end="")
         return
     PromptLookupConfig(max_draft=draft_max)
-    options = flags.RunOptions(model, context, threads, deterministic)
+    options = RunOptions(model, context, threads, deterministic)
     tables = _measure(options, draft_max, rounds)
     print(describe(tables.greedy), end="\n")
     print(describe(tables.sampled), end="")
@@ -47,10 +49,10 @@ def calibrate(
         save_costs(tables.greedy, save_to)
 
 
-def _measure(options: flags.RunOptions, draft_max: int, rounds: int) -> CostTables:
-    from surefoot.cli.assembly import load_model, open_engine
-    from surefoot.cli.environment import model_store
-    from surefoot.cli.step_costs import measure_tables
+def _measure(options: RunOptions, draft_max: int, rounds: int) -> CostTables:
+    from surefoot.app.cost_tables import measure_tables
+    from surefoot.app.environment import model_store
+    from surefoot.app.stack import load_model, open_engine
 
     store = model_store()
     loaded = load_model(options, store)

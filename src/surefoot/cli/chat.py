@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from surefoot.cli import options as flags
-from surefoot.cli.console import say
+from surefoot.app.console import say
+from surefoot.app.kv_plan import StorageBackend, StorageOptions
+from surefoot.app.offline import Runner, reply_to, sampling, speed_line
+from surefoot.app.options import RunOptions
+from surefoot.cli.flags import model as flags
 from surefoot.cli.generate import running
-from surefoot.cli.replying import Runner, reply_to, sampling, speed_line
-from surefoot.cli.storage_flags import StorageBackend, StorageOptions
 from surefoot.errors import SurefootError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def chat(
 ) -> None:
     """Talk to a model in the terminal."""
     params = sampling(temperature, top_k, top_p, seed)
-    options = flags.RunOptions(
+    options = RunOptions(
         model, context, threads, deterministic, pre_tokenizer, quantize, chat_template
     )
     with contextlib.suppress(ImportError):

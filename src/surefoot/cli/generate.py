@@ -11,28 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surefoot.cli import options as flags
-from surefoot.cli.console import say
-from surefoot.cli.lookup_flags import (
-    DraftMax,
-    DraftPolicyName,
-    NgramMax,
-    NgramMin,
-    WatchedLookup,
-    lookup_config,
-)
-from surefoot.cli.replying import reply_to, sampling, speed_line, trace_of
+from surefoot.app.console import say
+from surefoot.app.generate_lookup import WatchedLookup, lookup_config
+from surefoot.app.offline import reply_to, sampling, speed_line, trace_of
+from surefoot.app.options import RunOptions
+from surefoot.cli.flags import model as flags
+from surefoot.cli.flags.lookup import DraftMax, DraftPolicyName, NgramMax, NgramMin
 from surefoot.config import SchedulerConfig
 from surefoot.core.events import FinishReason
 from surefoot.errors import ConfigError, ParityError
 from surefoot.speculation.config import DraftPolicy
-from surefoot.speculation.traces import write_traces
+from surefoot.speculation.replay.traces import write_traces
 
 if TYPE_CHECKING:
-    from surefoot.cli.assembly import Stack
-    from surefoot.cli.parity import Parity
-    from surefoot.cli.replying import Reply
-    from surefoot.cli.storage_flags import StorageOptions
+    from surefoot.app.kv_plan import StorageOptions
+    from surefoot.app.offline import Reply
+    from surefoot.app.parity import Parity
+    from surefoot.app.stack import Stack
 
 
 Prompt = Annotated[str, typer.Option("--prompt", "-p", help="'-' reads it from stdin.")]
@@ -93,9 +88,7 @@ def generate(
         lookup = WatchedLookup(lookup_config(policy, draft_max, ngram_min, ngram_max), params)
     else:
         require_lookup(check_parity, policy, draft_max)
-    run = flags.RunOptions(
-        model, context, threads, deterministic, pre_tokenizer, quantize, chat_template
-    )
+    run = RunOptions(model, context, threads, deterministic, pre_tokenizer, quantize, chat_template)
     with running(run, lookup) as stack:
         prompt_ids = stack.encode_text(text) if raw else stack.encode_chat(one_turn(system, text))
         ask = partial(reply_to, stack, prompt_ids, params, max_tokens=max_tokens, stop=stop or ())
@@ -132,7 +125,7 @@ def require_lookup(check_parity: bool, policy: DraftPolicy | None, draft_max: in
 def parity_of(stack: Stack, reply: Reply, ask: Callable[..., Reply]) -> Parity | None:
     """`reply` against what the same request says when it decodes plainly; None if either was cut
     short by a Ctrl-C."""
-    from surefoot.cli.parity import compare
+    from surefoot.app.parity import compare
 
     if reply.reason is FinishReason.CANCELLED:
         return None
@@ -153,13 +146,13 @@ def require_parity(parity: Parity, deterministic: bool) -> None:
 
 @contextmanager
 def running(
-    run: flags.RunOptions,
+    run: RunOptions,
     lookup: WatchedLookup | None = None,
     storage: StorageOptions | None = None,
 ) -> Iterator[Stack]:
     """A stack for one row at a time, closed at the end. `storage` None: every prompt is read
     whole."""
-    from surefoot.cli.assembly import build_stack
+    from surefoot.app.stack import build_stack
 
     stack = build_stack(run, SchedulerConfig(max_rows=1), lookup, storage)
     try:

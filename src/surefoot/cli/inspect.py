@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surefoot.cli.console import human_bytes, say
-from surefoot.cli.environment import free_memory, model_hub, model_store
-from surefoot.cli.options import QuantizeTo
-from surefoot.loading.resolve import resolve_model
+from surefoot.app.console import human_bytes, say
+from surefoot.app.environment import free_memory, model_hub, model_store
+from surefoot.cli.flags.model import QuantizeTo
+from surefoot.loading.store.resolve import resolve_model
 
 if TYPE_CHECKING:
     from surefoot.loading.fidelity import Fidelity
@@ -31,7 +31,7 @@ def inspect(
     quantize: QuantizeTo = None,
 ) -> None:
     """Show a model's architecture, quantization and memory, and what would fit."""
-    from surefoot.cli.assembly import quantize_flag
+    from surefoot.app.stack import quantize_flag
     from surefoot.loading.open import load_model
 
     bits = quantize_flag(quantize)

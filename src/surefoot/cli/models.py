@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.console import human_bytes, say
-from surefoot.cli.environment import model_hub, model_store
+from surefoot.app.console import human_bytes, say
+from surefoot.app.environment import model_hub, model_store
 from surefoot.engine.graph_cache import clear
 from surefoot.errors import ConfigError
-from surefoot.loading.resolve import resolve_model
-from surefoot.loading.store import files_of
+from surefoot.loading.store.models import files_of
+from surefoot.loading.store.resolve import resolve_model
 
 Ref = Annotated[
     str, typer.Argument(help="'default', or a Hugging Face owner/name[:file].", metavar="MODEL")

@@ -9,19 +9,14 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.lookup_flags import (
-    DEFAULT_DRAFT_MAX,
-    NgramMax,
-    NgramMin,
-    WidestDraft,
-    lookup_config,
-)
+from surefoot.app.generate_lookup import DEFAULT_DRAFT_MAX, lookup_config
+from surefoot.cli.flags.lookup import NgramMax, NgramMin, WidestDraft
 from surefoot.errors import ConfigError
-from surefoot.speculation.break_even import server_lookup_config
-from surefoot.speculation.comparison import Policy, compare, format_table
 from surefoot.speculation.config import DraftPolicy, PromptLookupConfig
 from surefoot.speculation.costs import load_costs
-from surefoot.speculation.traces import read_traces
+from surefoot.speculation.governed.server_defaults import server_lookup_config
+from surefoot.speculation.replay.comparison import Policy, compare, format_table
+from surefoot.speculation.replay.traces import read_traces
 
 
 class ReplayPolicy(StrEnum):

@@ -11,20 +11,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from surefoot.cli import options as flags
-from surefoot.cli import serve_flags as own
-from surefoot.cli import storage_flags
-from surefoot.cli.console import say
-from surefoot.cli.flag_names import FLAG_NAMES, naming_flags
-from surefoot.cli.limit_flags import LIMIT_FLAG_NAMES, Values, limits_from, with_limit_flags
-from surefoot.cli.lookup_flags import DraftMax, DraftPolicyName, NgramMax, NgramMin, lookup_config
-from surefoot.cli.serve_flags import LogFormat, LogLevel
-from surefoot.cli.serve_options import Serving
-from surefoot.cli.server_lookup import (
+from surefoot.app.console import say
+from surefoot.app.generate_lookup import lookup_config
+from surefoot.app.kv_plan import storage_options
+from surefoot.app.options import RunOptions, scheduler_config
+from surefoot.app.serve_options import Serving
+from surefoot.app.server_lookup import (
     DraftKind,
     lookup_options,
     server_policy,
 )
+from surefoot.cli.flags import model as flags
+from surefoot.cli.flags import server as own
+from surefoot.cli.flags import storage as storage_flags
+from surefoot.cli.flags.limits import LIMIT_FLAG_NAMES, Values, limits_from, with_limit_flags
+from surefoot.cli.flags.lookup import DraftMax, DraftPolicyName, NgramMax, NgramMin
+from surefoot.cli.flags.names import FLAG_NAMES, naming_flags
+from surefoot.cli.flags.server import LogFormat, LogLevel
 from surefoot.errors import ConfigError
 from surefoot.server.limits import ServerConfig
 from surefoot.server.listening import bind_socket, default_allowed_hosts, is_loopback
@@ -78,14 +81,14 @@ def serve(
         hosts = allowed_hosts(host, allowed_host or ())
         config = server_config(limits, keys, cors_origin or (), hosts, drain_timeout)
         scheduling = replace(
-            flags.scheduler_config(parallel, max_queue_depth, prefill_chunk_size),
+            scheduler_config(parallel, max_queue_depth, prefill_chunk_size),
             preemption=enable_preemption,
             queue_timeout_s=queue_timeout,
         )
-        storage = storage_flags.storage_options(
+        storage = storage_options(
             decode_storage_backend, kv_cache_budget, not no_prompt_cache, parallel
         )
-        options = flags.RunOptions(
+        options = RunOptions(
             model, context, threads, deterministic, pre_tokenizer, quantize, chat_template
         )
         base = lookup_config(
@@ -99,7 +102,7 @@ def serve(
         if not keys and not is_loopback(host):
             say(f"warning: {host} can be reached from outside, and no --api-key is asked for")
         # Imported only now: what takes time must not come before the port is known to be free.
-        from surefoot.cli.serving import run
+        from surefoot.app.serving import run
 
         run(serving, listener)
 

@@ -23,7 +23,7 @@ def load_model(
     """
     if path.is_dir():
         return _load_folder(path, quantize, progress)
-    from surefoot.loading.gguf import load_gguf
+    from surefoot.loading.gguf.model import load_gguf
 
     loaded = load_gguf(path)
     return loaded if quantize in (None, "none") else _quantized(loaded, quantize, progress)
@@ -31,12 +31,12 @@ def load_model(
 
 def _load_folder(folder: Path, quantize: Quantize | None, progress: Progress) -> LoadedModel:
     if not any(folder.glob("*.safetensors")) and any(folder.rglob("*.onnx")):
-        from surefoot.loading.onnx_folder import load_onnx_folder
+        from surefoot.loading.onnx.model import load_onnx_folder
 
         return load_onnx_folder(folder, quantize or "none", progress)
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder.name} holds neither a GGUF file nor a config.json")
-    from surefoot.loading.hf_folder import load_hf_folder
+    from surefoot.loading.hf.model import load_hf_folder
 
     return load_hf_folder(folder, quantize or "q8", progress)
 

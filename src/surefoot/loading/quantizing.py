@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from surefoot.graph.spec import BLOCK, DenseWeight, QuantizedWeight, Weight
 from surefoot.loading.fidelity import TracedWeights
-from surefoot.loading.gguf_blocks import pack_nibbles
+from surefoot.loading.gguf.blocks import pack_nibbles
 
 Quantize = Literal["q8", "q4", "none"]
 QUANTIZE: tuple[Quantize, ...] = ("q8", "q4", "none")

@@ -29,7 +29,7 @@ from surefoot.scheduling.forwards import (
 from surefoot.scheduling.integrity import check_integrity
 from surefoot.scheduling.lookahead import Lookahead
 from surefoot.scheduling.planning import chunk_lengths, plan_after, plan_chunk, plan_round
-from surefoot.scheduling.prompt_lookup import Asked, LookupCounts, PromptLookup
+from surefoot.scheduling.proposing import Asked, LookupCounts, PromptLookup
 from surefoot.scheduling.roster import Roster
 from surefoot.scheduling.row import Row
 from surefoot.scheduling.step_times import lone_step

@@ -25,6 +25,10 @@ from surefoot.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
+from surefoot.server.apis.openai_chat import ID_PREFIX as CHAT_PREFIX
+from surefoot.server.apis.openai_chat import ChatFormat
+from surefoot.server.apis.openai_completions import ID_PREFIX as COMPLETION_PREFIX
+from surefoot.server.apis.openai_completions import CompletionFormat
 from surefoot.server.auth import AllowedHosts, ApiKeys
 from surefoot.server.body import BodyReader
 from surefoot.server.edge import Edge
@@ -32,10 +36,6 @@ from surefoot.server.gate import Gate, Job
 from surefoot.server.generation import ChoiceFormat, Envelope, Json, reply_chunks, whole_reply
 from surefoot.server.limits import ServerConfig
 from surefoot.server.metrics import CONTENT_TYPE, ServerMetrics
-from surefoot.server.openai_chat import ID_PREFIX as CHAT_PREFIX
-from surefoot.server.openai_chat import ChatFormat
-from surefoot.server.openai_completions import ID_PREFIX as COMPLETION_PREFIX
-from surefoot.server.openai_completions import CompletionFormat
 from surefoot.server.openapi import openapi_document
 from surefoot.server.replies import JsonReply, error_reply
 from surefoot.server.rows import LiveRows

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import tokenizers
 
-from surefoot.text.detokenizer import Detokenizer
-from surefoot.text.gguf_vocabulary import gguf_vocabulary
-from surefoot.text.json_vocabulary import json_vocabulary
-from surefoot.text.special_text import Piece, SpecialSplitter
-from surefoot.text.vocabulary import Vocabulary
+from surefoot.output.detokenizer import Detokenizer
+from surefoot.text.vocabulary.gguf import gguf_vocabulary
+from surefoot.text.vocabulary.json import json_vocabulary
+from surefoot.text.vocabulary.special_text import Piece, SpecialSplitter
+from surefoot.text.vocabulary.vocabulary import Vocabulary
 
 
 class Tokenizer:
